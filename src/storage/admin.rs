@@ -1,0 +1,121 @@
+//! Bucket administration through the AWS SDK: the things `object_store` has no words for.
+
+use std::sync::Arc;
+
+use aws_sdk_s3::Client;
+use aws_sdk_s3::types::{BucketLocationConstraint, CreateBucketConfiguration, Delete, ObjectIdentifier};
+
+use super::config::{Backend, Config};
+use super::error::StorageError;
+use super::lake_path::Prefix;
+
+/// Administers the one bucket of a [`super::Store`]. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Admin {
+    client: Client,
+    config: Arc<Config>,
+}
+
+impl Admin {
+    pub(super) fn new(client: Client, config: Arc<Config>) -> Self {
+        Self { client, config }
+    }
+
+    /// Asks for one key below `prefix`: whether the store answers, knows the credentials and has the
+    /// bucket. A listing is asked rather than the bucket's head, whose answer has no body to say why.
+    ///
+    /// # Errors
+    /// [`StorageError::Unreachable`], [`StorageError::WrongCredentials`], [`StorageError::NoBucket`],
+    /// [`StorageError::Denied`].
+    pub async fn probe(&self, prefix: &Prefix) -> Result<(), StorageError> {
+        self.client
+            .list_objects_v2()
+            .bucket(&self.config.bucket)
+            .prefix(prefix.directory())
+            .max_keys(1)
+            .send()
+            .await
+            .map(drop)
+            .map_err(|error| StorageError::from_sdk(self.config.describe(), &error))
+    }
+
+    /// Creates the bucket; one that is already ours is fine.
+    ///
+    /// # Errors
+    /// When the store refuses.
+    pub async fn create_bucket(&self) -> Result<(), StorageError> {
+        let mut request = self.client.create_bucket().bucket(&self.config.bucket);
+        // AWS wants the region spelled out everywhere but in us-east-1; other servers don't know theirs.
+        if self.config.backend == Backend::S3
+            && self.config.endpoint.is_none()
+            && self.config.region != "us-east-1"
+        {
+            request = request.create_bucket_configuration(
+                CreateBucketConfiguration::builder()
+                    .location_constraint(BucketLocationConstraint::from(self.config.region.as_str()))
+                    .build(),
+            );
+        }
+        match request.send().await {
+            Ok(_) => Ok(()),
+            Err(error) if error.as_service_error().is_some_and(|e| e.is_bucket_already_owned_by_you()) => {
+                Ok(())
+            }
+            Err(error) => Err(StorageError::from_sdk(self.config.describe(), &error)),
+        }
+    }
+
+    /// Deletes everything below `prefix` (and nothing beside it), a thousand keys a request.
+    /// Gives the number of objects deleted.
+    ///
+    /// # Errors
+    /// When the store refuses to list, or to delete any one of them.
+    pub async fn clean(&self, prefix: &Prefix) -> Result<u64, StorageError> {
+        let place = || self.config.describe();
+        let mut deleted = 0;
+        loop {
+            // Always the first page: what it held is gone by the next turn.
+            let page = self
+                .client
+                .list_objects_v2()
+                .bucket(&self.config.bucket)
+                .prefix(prefix.directory())
+                .send()
+                .await
+                .map_err(|error| StorageError::from_sdk(place(), &error))?;
+            let keys: Vec<_> = page
+                .contents()
+                .iter()
+                .filter_map(|object| object.key())
+                .filter_map(|key| ObjectIdentifier::builder().key(key).build().ok())
+                .collect();
+            if keys.is_empty() {
+                return Ok(deleted);
+            }
+            deleted += keys.len() as u64;
+            let delete = Delete::builder()
+                .set_objects(Some(keys))
+                .quiet(true)
+                .build()
+                .map_err(|error| StorageError::Other(super::one_line(&error)))?;
+            let answer = self
+                .client
+                .delete_objects()
+                .bucket(&self.config.bucket)
+                .delete(delete)
+                .send()
+                .await
+                .map_err(|error| StorageError::from_sdk(place(), &error))?;
+            if let Some(refused) = answer.errors().first() {
+                return Err(StorageError::Denied {
+                    place: place(),
+                    detail: format!(
+                        "cannot delete {}: {}",
+                        refused.key().unwrap_or("an object"),
+                        refused.code().unwrap_or("no reason given")
+                    ),
+                });
+            }
+        }
+    }
+}

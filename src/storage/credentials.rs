@@ -1,0 +1,81 @@
+//! One credentials provider for both clients.
+//!
+//! The AWS SDK's chain finds and refreshes credentials; [`ForObjectStore`] hands what it found to
+//! `object_store`, which has a chain of its own that we do not use: two chains could find two
+//! identities.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider};
+use object_store::CredentialProvider;
+use object_store::aws::AwsCredential;
+use tokio::sync::Mutex;
+
+use super::config::{Config, Credentials};
+use super::error::StorageError;
+use crate::clock;
+
+/// The provider that the configuration asks for.
+pub(super) async fn provider(config: &Config) -> Result<SharedCredentialsProvider, StorageError> {
+    match &config.credentials {
+        Credentials::Static { access_key, secret_key } => Ok(SharedCredentialsProvider::new(
+            aws_credential_types::Credentials::new(access_key, secret_key, None, None, "s3mq configuration"),
+        )),
+        Credentials::Chain => {
+            let chain = aws_config::default_provider::credentials::DefaultCredentialsChain::builder()
+                .region(aws_sdk_s3::config::Region::new(config.region.clone()))
+                .build()
+                .await;
+            let provider = SharedCredentialsProvider::new(chain);
+            // Asked once here, so that "no credentials" is said before anything is started.
+            provider
+                .provide_credentials()
+                .await
+                .map_err(|error| StorageError::NoCredentials { detail: super::one_line(&error) })?;
+            Ok(provider)
+        }
+    }
+}
+
+/// Adapts an AWS SDK provider to `object_store`, keeping what it gave until shortly before it expires.
+#[derive(Debug)]
+pub(super) struct ForObjectStore {
+    provider: SharedCredentialsProvider,
+    cached: Mutex<Option<(Arc<AwsCredential>, Option<SystemTime>)>>,
+}
+
+/// Credentials are renewed this long before they expire, as the SDK itself does.
+const RENEW_BEFORE_EXPIRY: Duration = Duration::from_secs(10);
+
+impl ForObjectStore {
+    pub(super) fn new(provider: SharedCredentialsProvider) -> Self {
+        Self { provider, cached: Mutex::new(None) }
+    }
+}
+
+#[async_trait]
+impl CredentialProvider for ForObjectStore {
+    type Credential = AwsCredential;
+
+    async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
+        let mut cached = self.cached.lock().await;
+        if let Some((credential, expiry)) = cached.as_ref() {
+            let now = SystemTime::UNIX_EPOCH + Duration::from_micros(clock::wall_us().max(0) as u64);
+            if expiry.is_none_or(|expiry| now + RENEW_BEFORE_EXPIRY < expiry) {
+                return Ok(credential.clone());
+            }
+        }
+        let given = self.provider.provide_credentials().await.map_err(|error| {
+            object_store::Error::Unauthenticated { path: "credentials".to_owned(), source: Box::new(error) }
+        })?;
+        let credential = Arc::new(AwsCredential {
+            key_id: given.access_key_id().to_owned(),
+            secret_key: given.secret_access_key().to_owned(),
+            token: given.session_token().map(str::to_owned),
+        });
+        *cached = Some((credential.clone(), given.expiry()));
+        Ok(credential)
+    }
+}

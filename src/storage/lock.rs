@@ -1,0 +1,127 @@
+//! Keeps two benches off one prefix.
+//!
+//! The lock is an object with a heartbeat: created with `If-None-Match: *`, rewritten every
+//! [`HEARTBEAT`] with `If-Match`, deleted at the end. One whose heartbeat is older than [`STALE_AFTER`]
+//! belonged to a bench that was killed, and is taken over, again with `If-Match`, so that of two that
+//! try only one succeeds. Ages are told by the store's own clock (the lock's last modification against
+//! that of an object written just now), never by comparing two hosts' clocks.
+//!
+//! It guards against accidents, not against a bench that sleeps through its own staleness.
+
+use std::time::Duration;
+
+use object_store::path::Path;
+use object_store::{ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion};
+use tokio::task::JoinHandle;
+use uuid::Uuid;
+
+use super::error::StorageError;
+use super::lake_path::Prefix;
+use super::{Store, one_line};
+
+/// How often the holder rewrites its lock.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+/// How old a heartbeat may be before the lock counts as abandoned.
+const STALE_AFTER: Duration = Duration::from_secs(30);
+
+/// A held lock; [`PrefixLock::release`] gives it back.
+#[derive(Debug)]
+pub struct PrefixLock {
+    store: Store,
+    key: Path,
+    heartbeat: JoinHandle<()>,
+}
+
+impl PrefixLock {
+    /// Takes the lock of `prefix`. `holder` says who holds it, for the message that others see.
+    ///
+    /// # Errors
+    /// [`StorageError::Locked`] when another bench holds it; else what the store said.
+    pub async fn acquire(store: &Store, prefix: &Prefix, holder: &str) -> Result<Self, StorageError> {
+        let key = prefix.join(".s3mq-bench.lock");
+        let body = PutPayload::from(holder.to_owned());
+        let version = match put(store, &key, &body, PutMode::Create).await {
+            Ok(version) => version,
+            Err(object_store::Error::AlreadyExists { .. }) => take_over(store, prefix, &key, &body).await?,
+            Err(error) => {
+                return Err(StorageError::Other(format!("cannot lock {key}: {}", one_line(&error))));
+            }
+        };
+        let heartbeat = tokio::spawn(keep(store.clone(), key.clone(), body, version));
+        Ok(Self { store: store.clone(), key, heartbeat })
+    }
+
+    /// Stops the heartbeat and deletes the lock.
+    pub async fn release(self) {
+        self.heartbeat.abort();
+        // Let a heartbeat in flight end first: it would write the object anew.
+        let _ = self.heartbeat.await;
+        if let Err(error) = self.store.objects().delete(&self.key).await {
+            tracing::warn!("could not delete the lock {}: {}", self.key, one_line(&error));
+        }
+    }
+}
+
+async fn put(
+    store: &Store,
+    key: &Path,
+    body: &PutPayload,
+    mode: PutMode,
+) -> object_store::Result<UpdateVersion> {
+    let options = PutOptions { mode, ..PutOptions::default() };
+    store.objects().put_opts(key, body.clone(), options).await.map(UpdateVersion::from)
+}
+
+async fn take_over(
+    store: &Store,
+    prefix: &Prefix,
+    key: &Path,
+    body: &PutPayload,
+) -> Result<UpdateVersion, StorageError> {
+    let other =
+        |error: object_store::Error| StorageError::Other(format!("cannot lock {key}: {}", one_line(&error)));
+    let current = match store.objects().get(key).await {
+        Ok(current) => current,
+        // Released between our two requests; whoever comes first now has it.
+        Err(object_store::Error::NotFound { .. }) => {
+            return put(store, key, body, PutMode::Create).await.map_err(other);
+        }
+        Err(error) => return Err(other(error)),
+    };
+    let meta = current.meta.clone();
+    let holder = current.bytes().await.map_err(other)?;
+    let age = store_now(store, prefix).await.map_err(other)? - meta.last_modified.timestamp();
+    if age < STALE_AFTER.as_secs() as i64 {
+        return Err(StorageError::Locked {
+            prefix: prefix.to_string(),
+            holder: String::from_utf8_lossy(&holder).into_owned(),
+            wait_seconds: STALE_AFTER.as_secs(),
+        });
+    }
+    tracing::warn!("taking over the lock {key}, whose holder has not been heard of for {age} s");
+    let seen = UpdateVersion { e_tag: meta.e_tag, version: meta.version };
+    put(store, key, body, PutMode::Update(seen)).await.map_err(other)
+}
+
+/// The store's own time, in Unix seconds: when it says an object written now was modified.
+async fn store_now(store: &Store, prefix: &Prefix) -> object_store::Result<i64> {
+    let key = prefix.join(&format!(".s3mq-clock-{}", Uuid::new_v4()));
+    store.objects().put(&key, PutPayload::new()).await?;
+    let now = store.objects().head(&key).await.map(|meta| meta.last_modified.timestamp());
+    store.objects().delete(&key).await?;
+    now
+}
+
+async fn keep(store: Store, key: Path, body: PutPayload, mut version: UpdateVersion) {
+    loop {
+        tokio::time::sleep(HEARTBEAT).await;
+        match put(&store, &key, &body, PutMode::Update(version.clone())).await {
+            Ok(next) => version = next,
+            Err(object_store::Error::Precondition { .. } | object_store::Error::AlreadyExists { .. }) => {
+                tracing::error!("another bench has taken the lock {key}: results may be mixed");
+                return;
+            }
+            Err(error) => tracing::warn!("could not renew the lock {key}: {}", one_line(&error)),
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The store, seen from the rest of the program.
+//!
+//! ONE [`Config`] builds both clients: the [`object_store`] one that carries the queue's traffic and
+//! the AWS SDK one that administers the bucket. Nothing is taken from ambient `AWS_*` variables
+//! except what [`Config::resolve`] names, so that both always talk to the same endpoint with the
+//! same credentials. Every attempt either client puts on the wire is counted ([`counting`]), beneath
+//! its retries.
+//!
+//! What it does not do: know anything of Delta or of messages. It sees keys and bytes.
+
+mod admin;
+mod config;
+mod counting;
+mod credentials;
+mod error;
+mod lake_path;
+mod lock;
+mod preflight;
+
+use std::sync::Arc;
+
+use aws_sdk_s3::config::{
+    BehaviorVersion, Region, RequestChecksumCalculation, StalledStreamProtectionConfig,
+};
+use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
+use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
+
+pub use admin::Admin;
+pub use config::{Backend, Config, ConfigError, Credentials, Overrides};
+pub use counting::{Purpose, RequestCounts, Requests};
+pub use error::{StorageError, one_line};
+pub use lake_path::{LakePath, Prefix};
+pub use lock::PrefixLock;
+pub use preflight::{Check, RoundTrip, preflight, round_trips};
+
+/// A connection to one bucket: the two clients of one configuration, and the count of what they
+/// sent. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Store {
+    config: Arc<Config>,
+    objects: Arc<dyn ObjectStore>,
+    admin: Admin,
+    requests: Arc<RequestCounts>,
+}
+
+impl Store {
+    /// Builds the clients. Sends nothing to the store; a default credentials chain may be asked.
+    ///
+    /// # Errors
+    /// When no credentials can be found, or a client refuses the configuration.
+    pub async fn connect(config: Config) -> Result<Self, StorageError> {
+        let requests = Arc::new(RequestCounts::default());
+        let provider = credentials::provider(&config).await?;
+
+        let mut builder = AmazonS3Builder::new()
+            .with_bucket_name(&config.bucket)
+            .with_region(&config.region)
+            .with_virtual_hosted_style_request(!config.path_style())
+            .with_credentials(Arc::new(credentials::ForObjectStore::new(provider.clone())))
+            .with_conditional_put(S3ConditionalPut::ETagMatch)
+            .with_unsigned_payload(config.unsigned_payload())
+            .with_retry(RetryConfig {
+                max_retries: usize::MAX,
+                retry_timeout: config.retry_timeout,
+                backoff: BackoffConfig::default(),
+            })
+            .with_client_options(
+                ClientOptions::new()
+                    .with_allow_http(config.plain_http())
+                    .with_connect_timeout(config.connect_timeout())
+                    .with_timeout(config.request_timeout),
+            )
+            .with_http_connector(counting::CountingConnector::new(requests.clone()));
+        if let Some(endpoint) = &config.endpoint {
+            builder = builder.with_endpoint(endpoint.as_str().trim_end_matches('/'));
+        }
+        let objects = builder.build().map_err(StorageError::from_object_store)?;
+
+        let sdk = {
+            let mut builder = aws_sdk_s3::config::Builder::new()
+                .behavior_version(BehaviorVersion::latest())
+                .region(Region::new(config.region.clone()))
+                .credentials_provider(provider)
+                .force_path_style(config.path_style())
+                // Some S3-compatible servers don't know the checksums the SDK adds by default.
+                .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
+                .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
+                .timeout_config(
+                    aws_sdk_s3::config::timeout::TimeoutConfig::builder()
+                        .connect_timeout(config.connect_timeout())
+                        .operation_attempt_timeout(config.request_timeout)
+                        .operation_timeout(config.retry_timeout)
+                        .build(),
+                )
+                .interceptor(counting::CountingInterceptor::new(requests.clone()));
+            if let Some(endpoint) = &config.endpoint {
+                builder = builder.endpoint_url(endpoint.as_str().trim_end_matches('/'));
+            }
+            aws_sdk_s3::Client::from_conf(builder.build())
+        };
+
+        let config = Arc::new(config);
+        Ok(Self { admin: Admin::new(sdk, config.clone()), objects: Arc::new(objects), config, requests })
+    }
+
+    /// The configuration both clients were built from.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The client that carries the queue's traffic; its paths are keys of the bucket.
+    pub fn objects(&self) -> &Arc<dyn ObjectStore> {
+        &self.objects
+    }
+
+    /// Bucket administration: existence, creation, listing, cleaning.
+    pub fn admin(&self) -> &Admin {
+        &self.admin
+    }
+
+    /// What has been sent so far by both clients, each attempt counted.
+    pub fn requests(&self) -> Requests {
+        self.requests.snapshot()
+    }
+}

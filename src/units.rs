@@ -1,0 +1,216 @@
+//! Quantities that cross the command line: rates, durations and the counts made of them.
+//!
+//! A [`Rate`] is kept in millionths of a message a second, as a whole number. A sweep adds steps to
+//! it and a prefix is named after it; with floats, `0.1 + 0.2` would name a prefix
+//! `0.30000000000000004` and the end of a range might or might not be included.
+
+use std::fmt;
+use std::str::FromStr;
+
+const MICROS: u64 = 1_000_000;
+
+/// Messages a second: positive, at most [`Rate::MAX`], exact to a millionth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rate {
+    per_second_micros: u64,
+}
+
+impl Rate {
+    /// The highest rate that is taken: 100 million messages a second.
+    pub const MAX: Self = Self { per_second_micros: 100_000_000 * MICROS };
+
+    /// Messages a second.
+    pub fn per_second(self) -> f64 {
+        self.per_second_micros as f64 / MICROS as f64
+    }
+
+    /// How many messages are due in `seconds`: `rate * seconds`, rounded once.
+    pub fn messages_in(self, seconds: Seconds) -> u64 {
+        (self.per_second() * seconds.as_f64()).round() as u64
+    }
+
+    /// When message `index` is due, in microseconds after the first: `index / rate`.
+    pub fn due_us(self, index: u64) -> i64 {
+        // A product of less than 2^53 is exact in a double, and one beyond it (hours at a hundred
+        // million a second) is off by less than a microsecond.
+        (index as f64 * 1e12 / self.per_second_micros as f64) as i64
+    }
+
+    /// How many messages are due within the first `elapsed_us` microseconds, both ends included.
+    pub fn due_by(self, elapsed_us: i64) -> u64 {
+        if elapsed_us < 0 {
+            return 0;
+        }
+        let mut count = (elapsed_us as f64 * self.per_second_micros as f64 / 1e12) as u64 + 1;
+        // The float estimate may be off by one in either direction; `due_us` is the definition.
+        while count > 0 && self.due_us(count - 1) > elapsed_us {
+            count -= 1;
+        }
+        while self.due_us(count) <= elapsed_us {
+            count += 1;
+        }
+        count
+    }
+
+    /// This rate, and each `step` more, up to and including `end`.
+    pub fn sweep(self, end: Self, step: Self) -> Vec<Self> {
+        (self.per_second_micros..=end.per_second_micros)
+            .step_by(step.per_second_micros as usize)
+            .map(|per_second_micros| Self { per_second_micros })
+            .collect()
+    }
+}
+
+impl FromStr for Rate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let value: f64 = text.parse().map_err(|_| format!("`{text}` is not a number"))?;
+        if !value.is_finite() || value <= 0.0 {
+            return Err("must be a number above 0".to_owned());
+        }
+        let micros = (value * MICROS as f64).round();
+        if micros < 1.0 || micros > Self::MAX.per_second_micros as f64 {
+            return Err(format!("must be between 0.000001 and {}", Self::MAX));
+        }
+        Ok(Self { per_second_micros: micros as u64 })
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, rest) = (self.per_second_micros / MICROS, self.per_second_micros % MICROS);
+        if rest == 0 {
+            return write!(f, "{whole}");
+        }
+        let digits = format!("{rest:06}");
+        write!(f, "{whole}.{}", digits.trim_end_matches('0'))
+    }
+}
+
+/// A length of time given on the command line, in seconds; positive and at most a year.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct Seconds(f64);
+
+impl Seconds {
+    const MAX: f64 = 366.0 * 86_400.0;
+
+    /// A length of whole seconds.
+    pub const fn whole(seconds: u32) -> Self {
+        Self(seconds as f64)
+    }
+
+    /// The length in seconds.
+    pub fn as_f64(self) -> f64 {
+        self.0
+    }
+
+    /// The length as a standard duration.
+    pub fn as_duration(self) -> std::time::Duration {
+        std::time::Duration::from_secs_f64(self.0)
+    }
+}
+
+impl FromStr for Seconds {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.parse::<f64>() {
+            Ok(value) if value > 0.0 && value <= Self::MAX => Ok(Self(value)),
+            Ok(_) => Err("must be above 0 and at most a year".to_owned()),
+            Err(_) => Err(format!("`{text}` is not a number of seconds")),
+        }
+    }
+}
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// A count with thin grouping, for people: `1234567` is `1,234,567`.
+pub fn grouped(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    fn rate(text: &str) -> Rate {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn rates_are_whole_or_fractional_and_print_as_given() {
+        for text in ["1", "0.5", "1000", "0.000001", "2.25", "100000000"] {
+            assert_eq!(rate(text).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn rates_that_mean_nothing_are_refused() {
+        for text in ["0", "-1", "nan", "inf", "1e12", "", "x", "0.0000001", "-0.0"] {
+            assert!(text.parse::<Rate>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn seconds_that_mean_nothing_are_refused() {
+        for text in ["0", "-1", "nan", "inf", "1e12", "", "x"] {
+            assert!(text.parse::<Seconds>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn message_counts_are_rounded_once() {
+        assert_eq!(rate("7").messages_in(Seconds(3.0)), 21);
+        assert_eq!(rate("0.5").messages_in(Seconds(10.0)), 5);
+        assert_eq!(rate("0.3").messages_in(Seconds(10.0)), 3);
+        assert_eq!(rate("10000").messages_in(Seconds(0.00015)), 2);
+    }
+
+    #[test]
+    fn a_sweep_includes_its_end() {
+        let names = |s: &str, e: &str, d: &str| {
+            rate(s).sweep(rate(e), rate(d)).iter().map(Rate::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(names("1000", "3000", "1000"), ["1000", "2000", "3000"]);
+        assert_eq!(names("0.1", "0.3", "0.1"), ["0.1", "0.2", "0.3"]);
+        assert_eq!(names("5", "9", "3"), ["5", "8"]);
+    }
+
+    proptest! {
+        #[test]
+        fn due_by_counts_exactly_the_messages_due(micros in 1u64..100_000_000_000_000, elapsed_us in 0i64..100_000_000) {
+            let rate = Rate { per_second_micros: micros };
+            let count = rate.due_by(elapsed_us);
+            prop_assert!(count == 0 || rate.due_us(count - 1) <= elapsed_us);
+            prop_assert!(rate.due_us(count) > elapsed_us);
+        }
+
+        #[test]
+        fn due_times_never_go_back(micros in 1u64..100_000_000_000_000, index in 0u64..10_000_000_000) {
+            let rate = Rate { per_second_micros: micros };
+            prop_assert!(rate.due_us(index) <= rate.due_us(index + 1));
+        }
+    }
+
+    #[test]
+    fn counts_are_grouped() {
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(grouped(1_234_567), "1,234,567");
+    }
+}
