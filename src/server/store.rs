@@ -1,0 +1,246 @@
+//! The index of all objects, and the only place where a write is decided.
+//!
+//! GET, LIST and conditions are answered from sorted maps in memory; where the bytes lie is the
+//! business of a [`Blobs`]. A writer first stages its bytes, then takes the lock of its key, and
+//! under it checks the conditions, publishes the bytes and changes the index. Since every writer of
+//! a key passes through that lock, a condition cannot become untrue between check and write.
+//! Readers never take it, and no lock is held while a client is waited for.
+//!
+//! The locks of the keys are striped: several keys share one, which costs a little waiting and
+//! nothing in correctness.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use s3s::dto::{ETag, ETagCondition};
+use s3s::{S3Error, s3_error};
+use uuid::Uuid;
+
+use super::blob::{About, Attributes, Blobs, Object, now};
+
+const STRIPES: usize = 64;
+
+/// The sorted objects of a bucket.
+pub(super) type Objects = BTreeMap<String, Arc<Object>>;
+
+/// The server's buckets and objects.
+pub(super) struct Store {
+    buckets: RwLock<BTreeMap<String, Arc<Bucket>>>,
+    stripes: [Mutex<()>; STRIPES],
+    hasher: RandomState,
+    /// The sequence of the latest write.
+    sequence: AtomicU64,
+    blobs: Box<dyn Blobs>,
+}
+
+/// One bucket.
+pub(super) struct Bucket {
+    pub(super) created: SystemTime,
+    pub(super) objects: RwLock<Objects>,
+}
+
+/// What a store finds on disk when it starts.
+#[derive(Default)]
+pub(super) struct Found {
+    pub(super) buckets: BTreeMap<String, (SystemTime, Objects)>,
+    pub(super) last_sequence: u64,
+}
+
+/// What must hold of a key's object for a write to happen.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Conditions {
+    pub(super) if_match: Option<ETagCondition>,
+    pub(super) if_none_match: Option<ETagCondition>,
+}
+
+/// Why the store refused.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum StoreError {
+    #[error("The bucket does not exist.")]
+    NoSuchBucket,
+    #[error("The bucket exists already and is yours.")]
+    BucketExists,
+    #[error("The bucket is not empty.")]
+    BucketNotEmpty,
+    #[error("The key does not exist.")]
+    NoSuchKey,
+    #[error("A condition of the request does not hold.")]
+    PreconditionFailed,
+    #[error("The server's disk failed: {0}")]
+    Io(#[from] io::Error),
+}
+
+impl Store {
+    /// An empty store.
+    pub(super) fn new(blobs: impl Blobs) -> Self {
+        Self::with_objects(blobs, Found::default())
+    }
+
+    /// A store with the objects of an earlier one.
+    pub(super) fn with_objects(blobs: impl Blobs, found: Found) -> Self {
+        let buckets = found.buckets.into_iter().map(|(name, (created, objects))| {
+            let objects = RwLock::new(objects);
+            (name, Arc::new(Bucket { created, objects }))
+        });
+        Self {
+            buckets: RwLock::new(buckets.collect()),
+            stripes: [const { Mutex::new(()) }; STRIPES],
+            hasher: RandomState::new(),
+            sequence: AtomicU64::new(found.last_sequence),
+            blobs: Box::new(blobs),
+        }
+    }
+
+    /// Whether writes wait for a disk.
+    pub(super) fn blocks(&self) -> bool {
+        self.blobs.blocks()
+    }
+
+    /// The buckets' names and when they were created, sorted by name.
+    pub(super) fn bucket_names(&self) -> Vec<(String, SystemTime)> {
+        self.buckets.read().iter().map(|(name, bucket)| (name.clone(), bucket.created)).collect()
+    }
+
+    /// A bucket.
+    pub(super) fn bucket(&self, name: &str) -> Result<Arc<Bucket>, StoreError> {
+        self.buckets.read().get(name).cloned().ok_or(StoreError::NoSuchBucket)
+    }
+
+    /// An object.
+    pub(super) fn object(&self, bucket: &str, key: &str) -> Result<Arc<Object>, StoreError> {
+        self.bucket(bucket)?.object(key).ok_or(StoreError::NoSuchKey)
+    }
+
+    /// Creates a bucket. Its name has been checked.
+    pub(super) fn create_bucket(&self, name: &str) -> Result<(), StoreError> {
+        let mut buckets = self.buckets.write();
+        if buckets.contains_key(name) {
+            return Err(StoreError::BucketExists);
+        }
+        self.blobs.create_bucket(name)?;
+        let bucket = Bucket { created: now(), objects: RwLock::default() };
+        buckets.insert(name.to_owned(), Arc::new(bucket));
+        Ok(())
+    }
+
+    /// Removes an empty bucket.
+    pub(super) fn delete_bucket(&self, name: &str) -> Result<(), StoreError> {
+        // With all stripes held, nobody is writing into the bucket. A writer holds one stripe and
+        // waits for no other, so this cannot deadlock.
+        let _no_writers: Vec<MutexGuard<'_, ()>> = self.stripes.iter().map(Mutex::lock).collect();
+        if !self.bucket(name)?.objects.read().is_empty() {
+            return Err(StoreError::BucketNotEmpty);
+        }
+        self.blobs.delete_bucket(name)?;
+        self.buckets.write().remove(name);
+        Ok(())
+    }
+
+    /// Writes the concatenated `chunks` where the conditions hold.
+    pub(super) fn put(
+        &self,
+        bucket: &str,
+        key: &str,
+        conditions: &Conditions,
+        attributes: Attributes,
+        chunks: Vec<Bytes>,
+    ) -> Result<About, StoreError> {
+        // Before anything is written, for the error's sake; what counts is decided below.
+        self.bucket(bucket)?;
+        let about = About {
+            etag: Uuid::new_v4().simple().to_string(),
+            size: chunks.iter().map(|chunk| chunk.len() as u64).sum(),
+            modified: now(),
+            attributes,
+        };
+        let staged = self.blobs.stage(bucket, key, &about, chunks)?;
+
+        let _sole_writer = self.lock(bucket, key);
+        let home = self.bucket(bucket)?;
+        conditions.check(home.object(key).as_deref())?;
+        let sequence = 1 + self.sequence.fetch_add(1, Ordering::Relaxed);
+        let blob = staged.publish(sequence)?;
+        let object = Arc::new(Object { about: about.clone(), blob });
+        let replaced = home.objects.write().insert(key.to_owned(), object);
+        if let Some(Err(error)) = replaced.map(|old| old.blob.remove()) {
+            // The write has happened; what is left over is removed at the next start.
+            tracing::warn!("cannot remove what was overwritten in bucket {bucket}: {error}");
+        }
+        Ok(about)
+    }
+
+    /// Removes an object where the conditions hold. An absent one is no error, as in S3.
+    pub(super) fn delete(&self, bucket: &str, key: &str, conditions: &Conditions) -> Result<(), StoreError> {
+        let _sole_writer = self.lock(bucket, key);
+        let home = self.bucket(bucket)?;
+        conditions.check(home.object(key).as_deref())?;
+        // From the index first: a reader that finds the bytes gone looks again, and must then see
+        // that the object is too.
+        let Some(object) = home.objects.write().remove(key) else { return Ok(()) };
+        if let Err(error) = object.blob.remove() {
+            home.objects.write().insert(key.to_owned(), object);
+            return Err(error.into());
+        }
+        Ok(())
+    }
+
+    fn lock(&self, bucket: &str, key: &str) -> MutexGuard<'_, ()> {
+        let stripe = self.hasher.hash_one((bucket, key)) as usize % STRIPES;
+        self.stripes[stripe].lock()
+    }
+}
+
+impl Bucket {
+    /// An object.
+    pub(super) fn object(&self, key: &str) -> Option<Arc<Object>> {
+        self.objects.read().get(key).cloned()
+    }
+}
+
+impl Conditions {
+    /// Checks them against what a key holds now.
+    pub(super) fn check(&self, current: Option<&Object>) -> Result<(), StoreError> {
+        if let Some(wanted) = &self.if_match {
+            let current = current.ok_or(StoreError::NoSuchKey)?;
+            if !matches(wanted, &current.about) {
+                return Err(StoreError::PreconditionFailed);
+            }
+        }
+        match (&self.if_none_match, current) {
+            (Some(unwanted), Some(current)) if matches(unwanted, &current.about) => {
+                Err(StoreError::PreconditionFailed)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether an object is the one a condition speaks of. A weak ETag is never one of ours.
+pub(super) fn matches(condition: &ETagCondition, about: &About) -> bool {
+    match condition {
+        ETagCondition::Any => true,
+        ETagCondition::ETag(ETag::Strong(etag)) => *etag == about.etag,
+        ETagCondition::ETag(ETag::Weak(_)) => false,
+    }
+}
+
+impl From<StoreError> for S3Error {
+    fn from(error: StoreError) -> Self {
+        let mut answer = match error {
+            StoreError::NoSuchBucket => s3_error!(NoSuchBucket),
+            StoreError::BucketExists => s3_error!(BucketAlreadyOwnedByYou),
+            StoreError::BucketNotEmpty => s3_error!(BucketNotEmpty),
+            StoreError::NoSuchKey => s3_error!(NoSuchKey),
+            StoreError::PreconditionFailed => s3_error!(PreconditionFailed),
+            StoreError::Io(_) => s3_error!(InternalError),
+        };
+        answer.set_message(error.to_string());
+        answer
+    }
+}
