@@ -37,8 +37,8 @@ mod multipart;
 mod objects;
 mod service;
 mod store;
-//#[cfg(test)]
-//mod tests;
+#[cfg(test)]
+mod tests;
 
 pub use credentials::Credentials;
 pub use error::ServerError;
