@@ -72,11 +72,11 @@ async fn one_of_twenty_creations_succeeds(s: &TestServer) {
         let key = format!("race/{round}");
         let creations = (0..20).map(|i| {
             let body = ByteStream::from(format!("{i}").into_bytes());
-            s.sdk.put_object().bucket(BUCKET).key(&key).if_none_match("*").body(body).send()
+            tokio::spawn(s.sdk.put_object().bucket(BUCKET).key(&key).if_none_match("*").body(body).send())
         });
         let mut winners = Vec::new();
         for (i, result) in join_all(creations).await.into_iter().enumerate() {
-            match result {
+            match result.unwrap() {
                 Ok(put) => winners.push((i, put.e_tag.unwrap())),
                 Err(error) => assert_eq!(refusal(&error), FAILED),
             }

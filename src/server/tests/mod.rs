@@ -10,6 +10,7 @@ mod lifecycle;
 mod listing;
 mod multipart;
 mod objects;
+mod races;
 
 use std::path::Path;
 

@@ -259,19 +259,31 @@ async fn the_sdk_with_its_default_checksums(s: &TestServer) {
 }
 
 async fn readers_see_whole_objects_while_they_are_replaced(s: &TestServer) {
-    s.put("key", vec![0; 2_000_000]).await;
-    let writer = async {
-        for value in 1..30_u8 {
-            s.put("key", vec![value; 2_000_000 + usize::from(value)]).await;
+    // Small ones are replaced between a reader's look-up and its opening, large ones while it reads.
+    for (size, writes) in [(100, 300), (2_000_000, 20)] {
+        s.put("key", vec![0; size]).await;
+        let (stop, stopped) = tokio::sync::watch::channel(());
+        let readers: Vec<_> = (0..4)
+            .map(|_| {
+                let (get, stopped) = (s.sdk.get_object().bucket(BUCKET).key("key"), stopped.clone());
+                tokio::spawn(async move {
+                    while stopped.has_changed().is_ok() {
+                        let answer = get.clone().send().await.unwrap();
+                        let got = answer.body.collect().await.unwrap().into_bytes();
+                        let value = got[0];
+                        assert_eq!(got.len(), size + usize::from(value));
+                        assert!(got.iter().all(|byte| *byte == value), "a mix of two writes");
+                    }
+                })
+            })
+            .collect();
+        for i in 1..=writes {
+            let value = (i % 250) as u8;
+            s.put("key", vec![value; size + usize::from(value)]).await;
         }
-    };
-    let reader = async {
-        for _ in 0..60 {
-            let got = s.get("key").await.unwrap();
-            let value = got[0];
-            assert_eq!(got.len(), 2_000_000 + usize::from(value));
-            assert!(got.iter().all(|byte| *byte == value), "a mix of two writes");
+        drop(stop);
+        for reader in readers {
+            reader.await.unwrap();
         }
-    };
-    tokio::join!(writer, reader);
+    }
 }

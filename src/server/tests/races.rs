@@ -1,0 +1,110 @@
+//! The store itself under threads: without a client's round trip between them, the windows that a
+//! missing lock would leave open are hit.
+
+use std::sync::Barrier;
+use std::thread;
+
+use bytes::Bytes;
+use s3s::dto::{ETag, ETagCondition};
+use tempfile::TempDir;
+
+use super::BUCKET;
+use crate::server::files::Files;
+use crate::server::memory::Memory;
+use crate::server::store::{Conditions, Store, StoreError};
+
+fn stores() -> Vec<(Store, Option<TempDir>)> {
+    let dir = TempDir::new().unwrap();
+    let (files, found) = Files::open(dir.path().to_owned()).unwrap();
+    let stores = vec![(Store::new(Memory), None), (Store::with_objects(files, found), Some(dir))];
+    for (store, _) in &stores {
+        store.create_bucket(BUCKET).unwrap();
+    }
+    stores
+}
+
+fn put(store: &Store, bucket: &str, key: &str, conditions: &Conditions) -> Result<String, StoreError> {
+    let body = vec![Bytes::from_static(b"body")];
+    Ok(store.put(bucket, key, conditions, Default::default(), body)?.etag)
+}
+
+fn if_match(etag: &str) -> Conditions {
+    let etag = ETagCondition::ETag(ETag::Strong(etag.to_owned()));
+    Conditions { if_match: Some(etag), if_none_match: None }
+}
+
+#[test]
+fn one_of_many_creations_succeeds() {
+    let create = Conditions { if_match: None, if_none_match: Some(ETagCondition::Any) };
+    for (store, _dir) in stores() {
+        let start = Barrier::new(8);
+        let created = thread::scope(|scope| {
+            let threads: Vec<_> = (0..8)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let key = |i: usize| format!("{i}");
+                        (0..1000)
+                            .filter(|i| {
+                                start.wait();
+                                put(&store, BUCKET, &key(*i), &create).is_ok()
+                            })
+                            .count()
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum::<usize>()
+        });
+        assert_eq!(created, 1000);
+    }
+}
+
+#[test]
+fn no_update_is_lost() {
+    for (store, _dir) in stores() {
+        let first = put(&store, BUCKET, "key", &Conditions::default()).unwrap();
+        // Each update names the one it replaced: were one lost, two would name the same.
+        let replaced = thread::scope(|scope| {
+            let update = || {
+                let mut replaced = Vec::new();
+                while replaced.len() < 500 {
+                    let etag = store.object(BUCKET, "key").unwrap().about.etag.clone();
+                    if put(&store, BUCKET, "key", &if_match(&etag)).is_ok() {
+                        replaced.push(etag);
+                    }
+                }
+                replaced
+            };
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(update)).collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+        });
+        let mut distinct = replaced.clone();
+        distinct.sort();
+        distinct.dedup();
+        assert_eq!(distinct.len(), 2000);
+        assert!(replaced.contains(&first));
+    }
+}
+
+#[test]
+fn a_bucket_never_vanishes_with_an_object() {
+    for (store, _dir) in stores() {
+        let start = Barrier::new(2);
+        for round in 0..1000 {
+            let bucket = format!("vanishing-{round}");
+            store.create_bucket(&bucket).unwrap();
+            let (put, deleted) = thread::scope(|scope| {
+                let put = scope.spawn(|| {
+                    start.wait();
+                    put(&store, &bucket, "key", &Conditions::default())
+                });
+                start.wait();
+                let deleted = store.delete_bucket(&bucket);
+                (put.join().unwrap(), deleted)
+            });
+            match (put, deleted) {
+                (Ok(_), Err(StoreError::BucketNotEmpty)) | (Err(StoreError::NoSuchBucket), Ok(())) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
