@@ -1,16 +1,18 @@
 //! The store itself under threads: without a client's round trip between them, the windows that a
 //! missing lock would leave open are hit.
 
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier};
 use std::thread;
 
 use bytes::Bytes;
-use s3s::dto::{ETag, ETagCondition};
+use s3s::dto::{ETag, ETagCondition, GetObjectInput};
 use tempfile::TempDir;
 
 use super::BUCKET;
 use crate::server::files::Files;
 use crate::server::memory::Memory;
+use crate::server::multipart::Uploads;
+use crate::server::service::Service;
 use crate::server::store::{Conditions, Store, StoreError};
 
 fn stores() -> Vec<(Store, Option<TempDir>)> {
@@ -106,5 +108,25 @@ fn a_bucket_never_vanishes_with_an_object() {
                 other => panic!("{other:?}"),
             }
         }
+    }
+}
+
+/// On disk, between a reader's look-up and its opening of the file.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_reader_finds_what_replaced_its_object() {
+    for (store, _dir) in stores() {
+        put(&store, BUCKET, "key", &Conditions::default()).unwrap();
+        let service = Arc::new(Service { store: Arc::new(store), uploads: Uploads::default() });
+        let writer = {
+            let store = service.store.clone();
+            tokio::task::spawn_blocking(move || {
+                (0..5000).for_each(|_| drop(put(&store, BUCKET, "key", &Conditions::default()).unwrap()));
+            })
+        };
+        let get = GetObjectInput { bucket: BUCKET.to_owned(), key: "key".to_owned(), ..Default::default() };
+        while !writer.is_finished() {
+            service.get(get.clone()).await.unwrap();
+        }
+        writer.await.unwrap();
     }
 }
