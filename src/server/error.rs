@@ -36,6 +36,12 @@ pub enum ServerError {
         /// The directory.
         path: PathBuf,
     },
+    /// The directory has other contents than a server's.
+    #[error("{} holds files that are no server's; choose an empty or a new --data-dir", .path.display())]
+    NotADataDir {
+        /// The directory.
+        path: PathBuf,
+    },
     /// A bucket name that S3 does not allow.
     #[error("'{name}' is no bucket name; use 3 to 63 lower-case letters, digits, dots and dashes")]
     InvalidBucket {

@@ -1,7 +1,7 @@
 //! Objects as files of one directory, so that they outlive the process.
 //!
 //! ```text
-//! lock                         held while a server runs; a second one is refused
+//! s3mq.lock                    held while a server runs; a second one is refused
 //! tmp/                         writes that were not published; emptied at every start
 //! buckets/{bucket}/{sequence}  one write: a line of JSON (key, ETag, size, ...), then the bytes
 //! ```
@@ -12,6 +12,8 @@
 //! a thousand bytes of anything are keys like any other. Of two files of one key, left by a
 //! server that was killed between publishing one and removing the other, the higher number is
 //! the later write.
+//!
+//! A directory that holds other things is refused: what is in its `tmp/` would be deleted.
 //!
 //! Nothing is fsynced: what was acknowledged survives the end of the process however it comes,
 //! because the kernel has it; it does not survive a power cut. A file that is not whole, which
@@ -71,8 +73,12 @@ impl Files {
             let path = path.to_owned();
             move |source| ServerError::DataDir { path, source }
         };
-        let (tmp, buckets, lock_file) = (root.join("tmp"), root.join("buckets"), root.join("lock"));
+        let (tmp, buckets, lock_file) = (root.join("tmp"), root.join("buckets"), root.join("s3mq.lock"));
         fs::create_dir_all(&root).map_err(failed(&root))?;
+        let is_empty = fs::read_dir(&root).map_err(failed(&root))?.next().is_none();
+        if !is_empty && !lock_file.exists() {
+            return Err(ServerError::NotADataDir { path: root });
+        }
         let lock = File::options()
             .create(true)
             .write(true)
@@ -83,10 +89,10 @@ impl Files {
             TryLockError::WouldBlock => ServerError::DataDirInUse { path: root.clone() },
             TryLockError::Error(source) => failed(&lock_file)(source),
         })?;
-        if tmp.exists() {
-            fs::remove_dir_all(&tmp).map_err(failed(&tmp))?;
+        fs::create_dir_all(&tmp).map_err(failed(&tmp))?;
+        for unpublished in fs::read_dir(&tmp).map_err(failed(&tmp))? {
+            fs::remove_file(unpublished.map_err(failed(&tmp))?.path()).map_err(failed(&tmp))?;
         }
-        fs::create_dir(&tmp).map_err(failed(&tmp))?;
         fs::create_dir_all(&buckets).map_err(failed(&buckets))?;
         let found = find(&buckets).map_err(failed(&buckets))?;
         Ok((Self { tmp, buckets, staged: AtomicU64::new(0), _lock: lock }, found))

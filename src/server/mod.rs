@@ -80,11 +80,10 @@ impl Server {
         if let Some(name) = config.buckets.iter().find(|name| !s3s::path::check_bucket_name(name)) {
             return Err(ServerError::InvalidBucket { name: name.clone() });
         }
-        // The port first: it fails fast, while a large directory takes a while to read.
         let listener = bind(config.listen).await?;
         let address =
             listener.local_addr().map_err(|source| ServerError::Listen { address: config.listen, source })?;
-        // Off the runtime's threads: a large data directory takes a while to read.
+        // Off the async threads: every file of a data directory is looked into.
         let store = tokio::task::spawn_blocking(move || open(config.data_dir, &config.buckets))
             .await
             .map_err(|panic| ServerError::Start { reason: panic.to_string() })??;

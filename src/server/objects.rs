@@ -338,6 +338,8 @@ pub(super) async fn receive(body: Option<StreamingBlob>, length: Option<i64>) ->
     if expected.is_some_and(|length| length != bytes.len() as u64) {
         return Err(s3_error!(IncompleteBody));
     }
+    // Only a body larger than what was set aside, or of unknown length, has room to give back.
+    bytes.shrink_to_fit();
     Ok(Bytes::from(bytes))
 }
 

@@ -84,7 +84,7 @@ async fn every_key_is_representable(s: &TestServer) {
     if let Some(dir) = &s.dir {
         let beside: Vec<_> = names(dir.path());
         assert_eq!(beside, ["data"], "something was written outside the data directory");
-        assert_eq!(names(&dir.path().join("data")), ["buckets", "lock", "tmp"]);
+        assert_eq!(names(&dir.path().join("data")), ["buckets", "s3mq.lock", "tmp"]);
         assert_eq!(names(&dir.path().join("data/buckets")), [BUCKET]);
         assert!(names(&dir.path().join("data/tmp")).is_empty());
         assert_eq!(names(&dir.path().join("data/buckets/bucket")).len(), keys.len());

@@ -118,6 +118,12 @@ async fn what_stands_in_the_way_is_named() {
     assert!(matches!(error, ServerError::DataDir { .. }), "{error}");
     assert!(error.to_string().contains("--data-dir"), "{error}");
 
+    fs::create_dir(dir.path().join("tmp")).unwrap();
+    fs::write(dir.path().join("tmp/precious"), "").unwrap();
+    let error = Server::start(config(Some(dir.path()))).await.unwrap_err();
+    assert!(matches!(error, ServerError::NotADataDir { .. }), "{error}");
+    assert!(dir.path().join("tmp/precious").exists());
+
     let bad = Config { buckets: vec!["No Bucket".to_owned()], ..config(None) };
     let error = Server::start(bad).await.unwrap_err();
     assert!(matches!(error, ServerError::InvalidBucket { .. }), "{error}");
