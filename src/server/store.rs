@@ -151,8 +151,8 @@ impl Store {
         attributes: Attributes,
         chunks: Vec<Bytes>,
     ) -> Result<About, StoreError> {
-        // Before anything is written, for the error's sake; what counts is decided below.
-        self.bucket(bucket)?;
+        // What is refused already now need not be written first; what is not is decided below.
+        conditions.check(self.bucket(bucket)?.object(key).as_deref())?;
         let about = About {
             etag: Uuid::new_v4().simple().to_string(),
             size: chunks.iter().map(|chunk| chunk.len() as u64).sum(),
