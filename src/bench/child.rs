@@ -1,0 +1,127 @@
+//! A role as a child process: started, listened to, ended.
+//!
+//! Both of its pipes are always drained, so that it can't block on one that nobody reads; its log lines
+//! are passed on to our own standard error. Its standard input is held open: when we are gone, however
+//! that came, it closes and the child ends. It is in a process group of its own, so that Ctrl-C on a
+//! terminal reaches the bench alone, which then ends its children in order.
+
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::process::{Child as Process, ChildStdin, Command};
+use tokio::sync::mpsc;
+
+use crate::events::Event;
+
+/// How long a child may take to end in good order.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// A running role.
+pub(super) struct Child {
+    role: &'static str,
+    process: Process,
+    events: mpsc::UnboundedReceiver<Event>,
+    _stdin: Option<ChildStdin>,
+}
+
+/// What a child says or does.
+pub(super) enum Said {
+    /// An event.
+    Event(Event),
+    /// It has ended and there are no more events.
+    Ended(ExitStatus),
+}
+
+impl Child {
+    /// Starts this program with `arguments`; `environment` is added to ours, less our own options.
+    pub(super) fn start(
+        role: &'static str,
+        arguments: &[String],
+        environment: &[(String, String)],
+    ) -> std::io::Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command
+            .args(arguments)
+            .envs(environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true);
+        // An option of ours in the environment is for the bench; the children get theirs as flags.
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("S3MQ_") {
+                command.env_remove(name);
+            }
+        }
+        let mut process = command.spawn()?;
+        let (sender, events) = mpsc::unbounded_channel();
+        if let Some(stdout) = process.stdout.take() {
+            tokio::spawn(read_events(stdout, sender));
+        }
+        if let Some(stderr) = process.stderr.take() {
+            tokio::spawn(pass_on(role, stderr));
+        }
+        Ok(Self { role, _stdin: process.stdin.take(), process, events })
+    }
+
+    /// Its role, for messages.
+    pub(super) fn role(&self) -> &'static str {
+        self.role
+    }
+
+    /// The next thing it says; its end comes after its last event. Cancel safe.
+    pub(super) async fn next(&mut self) -> std::io::Result<Said> {
+        match self.events.recv().await {
+            Some(event) => Ok(Said::Event(event)),
+            None => Ok(Said::Ended(self.process.wait().await?)),
+        }
+    }
+
+    /// Asks it to end (SIGTERM); what it still says can be read.
+    pub(super) fn ask_to_end(&self) {
+        if let Some(pid) = self.process.id().and_then(|id| Pid::from_raw(id as i32)) {
+            // It may have ended just now.
+            let _ = kill_process(pid, Signal::TERM);
+            // One that was stopped can't hear it otherwise.
+            let _ = kill_process(pid, Signal::CONT);
+        }
+    }
+
+    /// Ends it: asks, waits a little, kills.
+    pub(super) async fn end(mut self) {
+        self.ask_to_end();
+        if tokio::time::timeout(GRACE, self.process.wait()).await.is_err() {
+            let _ = self.process.kill().await;
+        }
+    }
+}
+
+async fn read_events(stdout: impl AsyncRead + Unpin, events: mpsc::UnboundedSender<Event>) {
+    let mut lines = BufReader::new(stdout).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        match serde_json::from_str(&line) {
+            Ok(event) => {
+                let _ = events.send(event);
+            }
+            Err(error) => tracing::debug!("not an event: {line}: {error}"),
+        }
+    }
+}
+
+/// Passes log lines on. A child's own line about its failure is left out: it comes as an event too.
+async fn pass_on(role: &'static str, stderr: impl AsyncRead + Unpin) {
+    let mut reader = BufReader::new(stderr);
+    let mut line = Vec::new();
+    while reader.read_until(b'\n', &mut line).await.is_ok_and(|read| read > 0) {
+        let text = String::from_utf8_lossy(&line);
+        let text = text.trim_end();
+        if !text.starts_with("error: ") {
+            use std::io::Write;
+            let _ = writeln!(std::io::stderr(), "[{role}] {text}");
+        }
+        line.clear();
+    }
+}

@@ -1,0 +1,135 @@
+//! The sweep: for each rate a consumer and a producer, as child processes of the same binary, over a
+//! clean prefix.
+//!
+//! The children get ordinary documented flags; the command that is printed can be run by hand. Secrets
+//! go by environment only. What a step found out is written when the step ends, so that a later failure
+//! loses nothing. Whatever happens to the bench, no child is left: they are killed when a [`child`] is
+//! dropped, and they end by themselves when their standard input closes.
+
+mod child;
+mod step;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::clock;
+use crate::exit::Exit;
+use crate::report::{self, Outcome, PartialFile, RunInfo, StepReport};
+use crate::stop::Stop;
+use crate::storage::{Prefix, PrefixLock, StorageError, Store};
+use crate::units::{Rate, Seconds};
+
+pub use step::ChildFlags;
+
+/// What a bench does. Validated.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The rates, in order.
+    pub rates: Vec<Rate>,
+    /// How long each streams.
+    pub seconds: Seconds,
+    /// Each rate's table is at this prefix and the rate.
+    pub prefix: Prefix,
+    /// Leave the tables there.
+    pub keep_data: bool,
+    /// Where results go; exists.
+    pub output_dir: PathBuf,
+    /// Write each message's times beside each rate's results.
+    pub raw_output: bool,
+    /// How long a consumer may take to catch up once its producer is through.
+    pub drain_timeout: Duration,
+    /// What was due within this is in no figure.
+    pub warmup_seconds: f64,
+    /// Producers' commit interval.
+    pub commit_interval: Duration,
+    /// Flags that both roles get as they are.
+    pub flags: ChildFlags,
+    /// What holds for all rates, for the result files.
+    pub info: RunInfo,
+}
+
+/// What a bench tells while it works.
+pub trait Console {
+    /// A rate begins; `commands` are what is run, the consumer's first.
+    fn step_started(&mut self, rate: Rate, messages: u64, commands: &[String]);
+    /// How far it is.
+    fn step_progress(&mut self, sent: u64, received: u64);
+    /// It is through.
+    fn step_ended(&mut self, step: &StepReport);
+}
+
+/// What ended a bench before its end.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// SIGINT or SIGTERM.
+    #[error("interrupted")]
+    Interrupted,
+    /// The store failed.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// Results can't be written.
+    #[error("cannot write results: {0}")]
+    Results(#[from] std::io::Error),
+    /// A child failed or could not be started.
+    #[error("rate {rate}: the {role} {problem}")]
+    Role {
+        /// At which rate.
+        rate: Rate,
+        /// `consumer` or `producer`.
+        role: &'static str,
+        /// What happened to it.
+        problem: String,
+    },
+}
+
+/// Runs the sweep on `store`, which has passed its preflight. The steps that were finished are in
+/// `steps` even when it fails.
+///
+/// # Errors
+/// What ended it.
+pub async fn run(
+    config: &Config,
+    store: &Store,
+    mut stop: Stop,
+    console: &mut impl Console,
+    steps: &mut Vec<StepReport>,
+) -> Result<Exit, BenchError> {
+    let holder = format!("process {} on this host since {} Unix ms", std::process::id(), clock::wall_ms());
+    let lock = PrefixLock::acquire(store, &config.prefix, &holder).await?;
+    let swept = tokio::select! {
+        swept = sweep(config, store, console, steps) => swept,
+        () = stop.wait() => Err(BenchError::Interrupted),
+    };
+    // A store that has died must not keep an interrupted bench.
+    let _ = tokio::time::timeout(Duration::from_secs(2), lock.release()).await;
+    swept?;
+    Ok(steps.iter().fold(Exit::Ok, |exit, step| match step.outcome {
+        Outcome::Lossy => exit.or_worse(Exit::Lossy),
+        Outcome::Complete | Outcome::Collapsed => exit,
+    }))
+}
+
+async fn sweep(
+    config: &Config,
+    store: &Store,
+    console: &mut impl Console,
+    steps: &mut Vec<StepReport>,
+) -> Result<(), BenchError> {
+    for &rate in &config.rates {
+        let prefix = config.prefix.child(&rate.to_string());
+        // What an earlier run left there would be received as if it were ours.
+        store.admin().clean(&prefix).await?;
+        let step = step::run(config, rate, &prefix, console).await?;
+        PartialFile::write_whole(
+            &config.output_dir.join(format!("{rate}.json")),
+            &report::step_json(&config.info, &step),
+        )?;
+        console.step_ended(&step);
+        steps.push(step);
+        PartialFile::write_whole(&config.output_dir.join("summary.csv"), &report::summary_csv(steps))?;
+        if !config.keep_data {
+            store.admin().clean(&prefix).await?;
+        }
+    }
+    Ok(())
+}

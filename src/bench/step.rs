@@ -1,0 +1,217 @@
+//! One rate: the consumer first, the producer once it is ready, then both to their end.
+
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::child::{Child, Said};
+use super::{BenchError, Config, Console};
+use crate::clock::Anchor;
+use crate::events::{ConsumerSummary, Ended, Event, ProducerSummary};
+use crate::report::{Outcome, StepReport};
+use crate::storage::Prefix;
+use crate::units::Rate;
+
+/// Flags and secrets for the children.
+#[derive(Clone, Debug, Default)]
+pub struct ChildFlags {
+    /// For both: the store.
+    pub both: Vec<String>,
+    /// For the producer: what messages are.
+    pub producer: Vec<String>,
+    /// For the consumer: how it polls.
+    pub consumer: Vec<String>,
+    /// Secrets, which must not be in an argument list.
+    pub environment: Vec<(String, String)>,
+}
+
+/// Longest that a child may take to say that it is ready.
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
+
+pub(super) async fn run(
+    config: &Config,
+    rate: Rate,
+    prefix: &Prefix,
+    console: &mut impl Console,
+) -> Result<StepReport, BenchError> {
+    let messages = rate.messages_in(config.seconds);
+    let anchor = Anchor::now();
+    let (consumer_arguments, producer_arguments) = arguments(config, rate, prefix, messages, &anchor);
+    let shown = [&consumer_arguments, &producer_arguments].map(|arguments| format!("s3mq {}", arguments.join(" ")));
+    console.step_started(rate, messages, &shown);
+
+    let start = |role, arguments: &[String]| {
+        Child::start(role, arguments, &config.flags.environment)
+            .map_err(|error| BenchError::Role { rate, role, problem: format!("could not be started: {error}") })
+    };
+    let mut consumer = start("consumer", &consumer_arguments)?;
+    if let Err(error) = until_ready(&mut consumer, rate).await {
+        consumer.end().await;
+        return Err(error);
+    }
+    let mut producer = match start("producer", &producer_arguments) {
+        Ok(producer) => producer,
+        Err(error) => {
+            consumer.end().await;
+            return Err(error);
+        }
+    };
+    let outcome = watch(config, rate, &mut consumer, &mut producer, console).await;
+    if outcome.is_err() {
+        tokio::join!(producer.end(), consumer.end());
+    }
+    let (producer, consumer, collapsed) = outcome?;
+    Ok(StepReport {
+        rate,
+        outcome: if !consumer.is_whole() && !collapsed {
+            Outcome::Lossy
+        } else if collapsed {
+            Outcome::Collapsed
+        } else {
+            Outcome::Complete
+        },
+        unsent: producer.planned.saturating_sub(producer.committed),
+        producer,
+        consumer,
+    })
+}
+
+async fn until_ready(child: &mut Child, rate: Rate) -> Result<(), BenchError> {
+    let role = child.role();
+    let failed = |problem: String| BenchError::Role { rate, role, problem };
+    let wait = async {
+        loop {
+            match child.next().await? {
+                Said::Event(Event::Ready) => return Ok(Ok(())),
+                Said::Event(Event::Failed { error, .. }) => return Ok(Err(format!("failed: {error}"))),
+                Said::Event(_) => {}
+                Said::Ended(status) => return Ok(Err(ended_early(status))),
+            }
+        }
+    };
+    match tokio::time::timeout(READY_TIMEOUT, wait).await {
+        Ok(Ok(ready)) => ready.map_err(failed),
+        Ok(Err(error)) => Err(BenchError::Results(error)),
+        Err(_) => Err(failed(format!("was not ready within {} s", READY_TIMEOUT.as_secs()))),
+    }
+}
+
+/// Listens to both until both have ended, the consumer within the drain deadline.
+async fn watch(
+    config: &Config,
+    rate: Rate,
+    consumer: &mut Child,
+    producer: &mut Child,
+    console: &mut impl Console,
+) -> Result<(ProducerSummary, ConsumerSummary, bool), BenchError> {
+    let (mut sent, mut received) = (0, 0);
+    let (mut produced, mut consumed) = (None::<ProducerSummary>, None::<ConsumerSummary>);
+    let (mut producer_ended, mut consumer_ended) = (false, false);
+    let mut drain_until: Option<Instant> = None;
+    let mut collapsed = false;
+    while !(producer_ended && consumer_ended) {
+        let (role, said) = tokio::select! {
+            said = producer.next(), if !producer_ended => ("producer", said?),
+            said = consumer.next(), if !consumer_ended => ("consumer", said?),
+            () = sleep_until(drain_until) => {
+                if collapsed {
+                    // Asked to end and still there.
+                    return Err(BenchError::Role { rate, role: "consumer", problem: "did not end when asked to".to_owned() });
+                }
+                collapsed = true;
+                consumer.ask_to_end();
+                drain_until = Some(Instant::now() + READY_TIMEOUT);
+                continue;
+            }
+        };
+        let failed = |problem: String| BenchError::Role { rate, role, problem };
+        match said {
+            Said::Event(Event::Progress { messages }) => {
+                *(if role == "producer" { &mut sent } else { &mut received }) = messages;
+                console.step_progress(sent, received);
+            }
+            Said::Event(Event::Produced(summary)) => produced = Some(summary),
+            Said::Event(Event::Consumed(summary)) => consumed = Some(summary),
+            Said::Event(Event::Failed { error, .. }) => return Err(failed(format!("failed: {error}"))),
+            Said::Event(Event::Ready) => {}
+            Said::Ended(status) if role == "producer" => {
+                if !status.success() || produced.is_none() {
+                    return Err(failed(ended_early(status)));
+                }
+                producer_ended = true;
+                drain_until = Some(Instant::now() + config.drain_timeout);
+            }
+            Said::Ended(status) => {
+                if consumed.is_none() {
+                    return Err(failed(ended_early(status)));
+                }
+                consumer_ended = true;
+            }
+        }
+    }
+    match (produced, consumed) {
+        (Some(produced), Some(consumed)) => match consumed.ended {
+            Ended::Interrupted if !collapsed => {
+                Err(BenchError::Role { rate, role: "consumer", problem: "was interrupted".to_owned() })
+            }
+            _ if produced.interrupted => {
+                Err(BenchError::Role { rate, role: "producer", problem: "was interrupted".to_owned() })
+            }
+            _ => Ok((produced, consumed, collapsed)),
+        },
+        _ => Err(BenchError::Role { rate, role: "consumer", problem: "ended without a result".to_owned() }),
+    }
+}
+
+async fn sleep_until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn ended_early(status: ExitStatus) -> String {
+    format!("ended early ({status})")
+}
+
+fn arguments(
+    config: &Config,
+    rate: Rate,
+    prefix: &Prefix,
+    messages: u64,
+    anchor: &Anchor,
+) -> (Vec<String>, Vec<String>) {
+    let common = |role: &str| {
+        let mut arguments = vec![role.to_owned()];
+        let mut flag = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
+        flag("--lake-path", prefix.to_string());
+        flag("--autocommit-duration-ms", config.commit_interval.as_millis().to_string());
+        flag("--clock-anchor", anchor.to_string());
+        arguments.extend(["--no-preflight", "--quiet", "--exit-on-stdin-eof"].map(str::to_owned));
+        arguments.extend(config.flags.both.iter().cloned());
+        arguments
+    };
+    let result = |name: String| config.output_dir.join(name).display().to_string();
+
+    let mut consumer = common("consumer");
+    let mut flag = |name: &str, value: String| consumer.extend([name.to_owned(), value]);
+    flag("--start", "earliest".to_owned());
+    flag("--output-path", result(format!("{rate}.csv")));
+    if config.raw_output {
+        flag("--raw-output", result(format!("{rate}.raw.csv")));
+    }
+    flag("--log-frequency", ((rate.per_second() / 2.0) as u64).max(1).to_string());
+    flag("--warmup-seconds", config.warmup_seconds.to_string());
+    // Between two messages of a slow schedule it is quiet for longer than a drain should take.
+    let quiet_seconds = 1.0 / rate.per_second() + 2.0 * config.commit_interval.as_secs_f64();
+    flag("--drain-timeout-seconds", (config.drain_timeout.as_secs_f64() + quiet_seconds).to_string());
+    consumer.extend(config.flags.consumer.iter().cloned());
+
+    let mut producer = common("producer");
+    let mut flag = |name: &str, value: String| producer.extend([name.to_owned(), value]);
+    flag("--rate", rate.to_string());
+    flag("--messages", messages.to_string());
+    producer.extend(config.flags.producer.iter().cloned());
+    (consumer, producer)
+}

@@ -1,0 +1,342 @@
+//! `s3mq bench`.
+
+use std::path::PathBuf;
+
+use clap::Args as ClapArgs;
+
+use super::VERSION;
+use super::console::{Progress, say};
+use super::consumer::parse_warmup;
+use super::failure::Failure;
+use super::signals;
+use super::storage::{self, BackendArg, StorageArgs};
+use super::stream::{CommitArgs, MessageArgs, PollArgs, value_name};
+use crate::bench::{self, BenchError, ChildFlags, Config, Console};
+use crate::exit::Exit;
+use crate::report::{RunInfo, StepReport, prepare_directory, table};
+use crate::server::{self, Server};
+use crate::storage::{Backend, Credentials, Prefix, Store};
+use crate::units::{Rate, Seconds, grouped};
+
+/// Sweep message rates through a table and report the latency percentiles of each
+///
+/// For each rate: cleans the prefix, starts a consumer and a producer, streams, drains, writes
+/// {rate}.csv and {rate}.json, cleans up. Then prints a table and writes summary.csv.
+#[derive(Debug, ClapArgs)]
+pub(super) struct Args {
+    /// First rate, in messages a second, whole or fractional
+    #[arg(long, env = "S3MQ_RANGE_START", value_name = "PER_SECOND")]
+    range_start: Rate,
+
+    /// Last rate, included
+    #[arg(long, env = "S3MQ_RANGE_END", value_name = "PER_SECOND")]
+    range_end: Rate,
+
+    /// From one rate to the next
+    #[arg(long, env = "S3MQ_RANGE_STEP", value_name = "PER_SECOND")]
+    range_step: Rate,
+
+    /// How long each rate streams, in seconds
+    #[arg(long, env = "S3MQ_SECONDS_TO_STREAM", value_name = "SECONDS", default_value = "300")]
+    seconds_to_stream: Seconds,
+
+    #[command(flatten)]
+    commit: CommitArgs,
+
+    /// Leave messages out of the figures that were due this long after the first, in seconds
+    /// [default: a tenth of --seconds-to-stream, at most 30]
+    #[arg(long, env = "S3MQ_WARMUP_SECONDS", value_name = "SECONDS", value_parser = parse_warmup)]
+    warmup_seconds: Option<f64>,
+
+    /// How long a consumer may take to catch up once its producer is through, in seconds; a rate that
+    /// takes longer has collapsed
+    #[arg(long, env = "S3MQ_DRAIN_TIMEOUT_SECONDS", value_name = "SECONDS", default_value = "60")]
+    drain_timeout_seconds: Seconds,
+
+    /// Directory for the results
+    #[arg(long, env = "S3MQ_OUTPUT_DIR", value_name = "DIR", default_value = "benchmark-results")]
+    output_dir: PathBuf,
+
+    /// Also write {rate}.raw.csv: every message's due and received time, in Unix microseconds
+    #[arg(long, env = "S3MQ_RAW_OUTPUT")]
+    raw_output: bool,
+
+    /// Where in the bucket: each rate's table is at PREFIX/{rate}, which is emptied before and after
+    #[arg(long, env = "S3MQ_PREFIX", value_name = "PREFIX", default_value = "adhoc/s3-messaging")]
+    prefix: Prefix,
+
+    /// Leave the tables there
+    #[arg(long, env = "S3MQ_KEEP_DATA")]
+    keep_data: bool,
+
+    /// Keep the embedded store's objects in files below this directory [default: in memory]
+    #[arg(long, env = "S3MQ_DATA_DIR", value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+
+    /// Print the children's commands
+    #[arg(long, env = "S3MQ_VERBOSE")]
+    verbose: bool,
+
+    /// Print no progress
+    #[arg(long, env = "S3MQ_QUIET")]
+    quiet: bool,
+
+    #[command(flatten)]
+    message: MessageArgs,
+
+    #[command(flatten)]
+    poll: PollArgs,
+
+    #[command(flatten)]
+    storage: StorageArgs,
+}
+
+/// The bucket of the embedded store.
+const EMBEDDED_BUCKET: &str = "s3mq";
+
+pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
+    let rates = args.rates()?;
+    let poll = args.poll.policy(&args.commit)?;
+    args.message.size()?;
+    let backend = args.storage.backend();
+    if backend != BackendArg::Embedded && args.data_dir.is_some() {
+        return Err(Failure::usage("--data-dir goes with --s3-backend embedded"));
+    }
+    let remote = match backend {
+        BackendArg::Embedded => {
+            args.refuse_other_store()?;
+            args.refuse_too_much_memory(&rates)?;
+            None
+        }
+        BackendArg::Minio | BackendArg::S3 => Some(args.storage.resolve(None)?),
+    };
+    prepare_directory(&args.output_dir)
+        .map_err(|error| Failure::usage(format!("cannot write results to --output-dir: {error}")))?;
+
+    let mut stop = signals::watch(false)?;
+    let server = match &remote {
+        Some(_) => None,
+        None => Some(
+            Server::start(server::Config {
+                listen: ([127, 0, 0, 1], 0).into(),
+                data_dir: args.data_dir.clone(),
+                buckets: vec![EMBEDDED_BUCKET.to_owned()],
+                credentials: None,
+            })
+            .await?,
+        ),
+    };
+    let store = match (remote, &server) {
+        (Some(config), _) => config,
+        (None, Some(server)) => args.embedded_store(server)?,
+        (None, None) => return Err(Failure::runtime("the embedded store did not start")),
+    };
+    say(&format!("s3mq {VERSION}, {} store: {}", backend.name(), store.describe()));
+
+    let interval = poll.interval();
+    let warmup_seconds =
+        args.warmup_seconds.unwrap_or_else(|| (args.seconds_to_stream.as_f64() / 10.0).min(30.0));
+    let config = Config {
+        rates,
+        seconds: args.seconds_to_stream,
+        prefix: args.prefix.clone(),
+        keep_data: args.keep_data,
+        output_dir: args.output_dir.clone(),
+        raw_output: args.raw_output,
+        drain_timeout: args.drain_timeout_seconds.as_duration(),
+        warmup_seconds,
+        commit_interval: args.commit.interval(),
+        flags: args.child_flags(&store),
+        info: RunInfo {
+            version: VERSION.to_owned(),
+            store: format!("{}, {}", backend.name(), store.describe()),
+            seconds_to_stream: args.seconds_to_stream.as_f64(),
+            autocommit_duration_ms: args.commit.autocommit_duration_ms,
+            message_bytes: args.message.bytes(),
+            payload: value_name(&args.message.payload),
+            data_encoding: value_name(&args.message.data_encoding),
+            poll: value_name(&args.poll.poll),
+            poll_interval_ms: interval.as_secs_f64() * 1e3,
+            warmup_seconds,
+            unsigned_payload: store.unsigned_payload(),
+            processors: std::thread::available_parallelism().map_or(1, usize::from),
+        },
+    };
+
+    let mut steps = Vec::new();
+    let mut console = StepConsole { progress: None, quiet: args.quiet, verbose: args.verbose, planned: 0 };
+    let work = async {
+        storage::preflight(&store, &args.prefix, args.storage.create_bucket, |_| {}).await?;
+        Ok::<_, Failure>(Store::connect(store).await?)
+    };
+    let connected = tokio::select! {
+        connected = work => connected?,
+        () = stop.wait() => return Err(super::producer::interrupted()),
+    };
+    let swept = bench::run(&config, &connected, stop, &mut console, &mut steps).await;
+    drop(console);
+    if !steps.is_empty() {
+        say("");
+        say(table(&steps).trim_end());
+        say(&format!("results: {}", config.output_dir.display()));
+    }
+    if let Some(server) = server {
+        server.shutdown().await;
+    }
+    let lossy = steps.iter().any(|step| step.outcome == crate::report::Outcome::Lossy);
+    match swept {
+        Ok(exit) if lossy => Err(Failure { exit, message: "committed messages did not come through whole".to_owned() }),
+        Ok(exit) => Ok(exit),
+        Err(error) => Err(Failure {
+            exit: match error {
+                BenchError::Interrupted => Exit::Interrupted,
+                _ => Exit::Failed,
+            },
+            message: error.to_string(),
+        }),
+    }
+}
+
+impl Args {
+    fn rates(&self) -> Result<Vec<Rate>, Failure> {
+        if self.range_start > self.range_end {
+            return Err(Failure::usage(format!(
+                "--range-start {} is above --range-end {}",
+                self.range_start, self.range_end
+            )));
+        }
+        let rates = self.range_start.sweep(self.range_end, self.range_step);
+        match rates.iter().find(|rate| rate.messages_in(self.seconds_to_stream) == 0) {
+            Some(rate) => Err(Failure::usage(format!(
+                "at {rate} a second, not one message is due in {} s; raise --seconds-to-stream",
+                self.seconds_to_stream
+            ))),
+            None => Ok(rates),
+        }
+    }
+
+    fn refuse_other_store(&self) -> Result<(), Failure> {
+        let flags = [("--endpoint", &self.storage.endpoint), ("--bucket", &self.storage.bucket)];
+        match flags.iter().find(|(_, value)| value.is_some()) {
+            Some((flag, _)) => Err(Failure::usage(format!(
+                "{flag} goes with --s3-backend minio or s3; the embedded store has its own"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// A bench that would fill the memory would measure swapping, or be killed.
+    fn refuse_too_much_memory(&self, rates: &[Rate]) -> Result<(), Failure> {
+        // What the Parquet file of a batch adds to each message, measured at 17-byte messages.
+        const OVERHEAD_BYTES: u64 = 5;
+        let (None, Some(memory)) = (&self.data_dir, memory_bytes()) else {
+            return Ok(());
+        };
+        let held = rates.iter().map(|rate| rate.messages_in(self.seconds_to_stream));
+        let messages: u64 = if self.keep_data { held.sum() } else { held.max().unwrap_or(0) };
+        let needed = messages.saturating_mul(self.message.bytes() as u64 + OVERHEAD_BYTES);
+        if needed <= memory / 2 {
+            return Ok(());
+        }
+        Err(Failure::usage(format!(
+            "the embedded store would hold {} MB, more than half of this machine's {} MB of memory; \
+             give --data-dir to keep it on disk, or a shorter --seconds-to-stream",
+            grouped(needed >> 20),
+            grouped(memory >> 20)
+        )))
+    }
+
+    fn embedded_store(&self, server: &Server) -> Result<crate::storage::Config, Failure> {
+        let keys = server.credentials();
+        let overrides = crate::storage::Overrides {
+            endpoint: Some(server.endpoint()),
+            bucket: Some(EMBEDDED_BUCKET.to_owned()),
+            region: self.storage.region.clone(),
+            request_timeout: Some(self.storage.request_timeout_seconds.as_duration()),
+            retry_timeout: Some(self.storage.retry_timeout_seconds.as_duration()),
+        };
+        let environment = |name: &str| match name {
+            "MINIO_S3_ACCESS_KEY" => Some(keys.access_key.clone()),
+            "MINIO_S3_SECRET_ACCESS_KEY" => Some(keys.secret_key.clone()),
+            _ => None,
+        };
+        Ok(crate::storage::Config::resolve(Backend::Minio, &overrides, environment)?)
+    }
+
+    fn child_flags(&self, store: &crate::storage::Config) -> ChildFlags {
+        let mut flags = ChildFlags::default();
+        let both = &mut flags.both;
+        let mut flag = |name: &str, value: &str| both.extend([name.to_owned(), value.to_owned()]);
+        // The embedded store is an S3 server like any other to the roles.
+        flag("--s3-backend", if store.backend == Backend::S3 { "s3" } else { "minio" });
+        if let Some(endpoint) = &store.endpoint {
+            flag("--endpoint", endpoint.as_str());
+        }
+        flag("--bucket", &store.bucket);
+        flag("--region", &store.region);
+        flag("--request-timeout-seconds", &self.storage.request_timeout_seconds.to_string());
+        flag("--retry-timeout-seconds", &self.storage.retry_timeout_seconds.to_string());
+
+        if let Some(size) = self.message.message_size {
+            flags.producer.extend(["--message-size".to_owned(), size.to_string()]);
+        }
+        flags.producer.extend(["--payload".to_owned(), value_name(&self.message.payload)]);
+        flags.producer.extend(["--data-encoding".to_owned(), value_name(&self.message.data_encoding)]);
+        flags.consumer.extend(["--poll".to_owned(), value_name(&self.poll.poll)]);
+        if let Some(interval_ms) = self.poll.poll_interval_ms {
+            flags.consumer.extend(["--poll-interval-ms".to_owned(), interval_ms.to_string()]);
+        }
+        if let Credentials::Static { access_key, secret_key } = &store.credentials {
+            let prefix = if store.backend == Backend::S3 { "AWS_S3" } else { "MINIO_S3" };
+            flags.environment.push((format!("{prefix}_ACCESS_KEY"), access_key.clone()));
+            flags.environment.push((format!("{prefix}_SECRET_ACCESS_KEY"), secret_key.clone()));
+        }
+        flags
+    }
+}
+
+fn memory_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
+    line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+/// Tells of the steps on the terminal.
+struct StepConsole {
+    progress: Option<Progress>,
+    quiet: bool,
+    verbose: bool,
+    planned: u64,
+}
+
+impl Console for StepConsole {
+    fn step_started(&mut self, rate: Rate, messages: u64, commands: &[String]) {
+        if self.verbose {
+            commands.iter().for_each(|command| say(command));
+        }
+        self.planned = messages;
+        self.progress = Some(Progress::new(format!("rate {rate}"), Some(messages), self.quiet));
+    }
+
+    fn step_progress(&mut self, sent: u64, received: u64) {
+        let text = format!("{} sent, {} received of {}", grouped(sent), grouped(received), grouped(self.planned));
+        if let Some(progress) = &mut self.progress {
+            progress.update(received, &text);
+        }
+    }
+
+    fn step_ended(&mut self, step: &StepReport) {
+        self.progress = None;
+        let latency = step.consumer.latency.as_ref().map_or_else(
+            || "nothing measured".to_owned(),
+            |latency| format!("p50 {:.1} ms, p99 {:.1} ms", latency.p50_us as f64 / 1e3, latency.p99_us as f64 / 1e3),
+        );
+        say(&format!(
+            "rate {}: {}, {} of {} received, {latency}",
+            step.rate,
+            step.outcome.name(),
+            grouped(step.consumer.received),
+            grouped(step.producer.planned)
+        ));
+    }
+}

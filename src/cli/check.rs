@@ -1,0 +1,42 @@
+//! `s3mq check`.
+
+use clap::Args as ClapArgs;
+
+use super::console::say;
+use super::failure::Failure;
+use super::storage::{self, StorageArgs};
+use crate::exit::Exit;
+use crate::storage::{Prefix, Store, round_trips};
+
+/// Try out what the queue depends on, and measure the store's round trips
+#[derive(Debug, ClapArgs)]
+pub(super) struct Args {
+    /// Where to write the objects that are tried with; they are deleted again
+    #[arg(long, env = "S3MQ_PREFIX", value_name = "PREFIX", default_value = "adhoc/s3-messaging")]
+    prefix: Prefix,
+
+    /// How many round trips of each kind to measure
+    #[arg(long, env = "S3MQ_ROUND_TRIPS", value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..))]
+    round_trips: u16,
+
+    #[command(flatten)]
+    storage: StorageArgs,
+}
+
+pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
+    let config = args.storage.resolve(None)?;
+    say(&format!("{}", config.describe()));
+    let body = if config.unsigned_payload() { "left out of signatures" } else { "signed" };
+    say(&format!("bodies are {body}, requests signed for region {}", config.region));
+    storage::preflight(&config, &args.prefix, args.storage.create_bucket, |check| {
+        say(&format!("ok  {}", check.text()));
+    })
+    .await?;
+    let store = Store::connect(config).await?;
+    say(&format!("{:<16} {:>9} {:>9}   ({} each, one after the other, 1 KiB)", "round trip", "p50 ms", "p99 ms", args.round_trips));
+    for trip in round_trips(&store, &args.prefix, usize::from(args.round_trips)).await? {
+        let ms = |percentile| trip.percentile_us(percentile) as f64 / 1e3;
+        say(&format!("{:<16} {:>9.2} {:>9.2}", trip.request, ms(50.0), ms(99.0)));
+    }
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,102 @@
+//! Lines for people and for scripts. A closed standard output or error is nobody's failure: what
+//! can't be said is dropped.
+
+use std::io::{IsTerminal, Write, stderr, stdout};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use tokio::time::Instant;
+
+use crate::events::Event;
+use crate::units::grouped;
+
+/// A line on standard output.
+pub(super) fn say(line: &str) {
+    let _ = writeln!(stdout(), "{line}");
+}
+
+/// The line that says why a command failed, on standard error.
+pub(super) fn complain(message: &str) {
+    let _ = writeln!(stderr(), "error: {message}");
+}
+
+/// An event as a line of JSON on standard output.
+pub(super) fn emit(event: &Event) {
+    if let Ok(line) = serde_json::to_string(event) {
+        let mut out = stdout().lock();
+        let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+    }
+}
+
+/// How far something is: a bar on a terminal, else a plain line every few seconds, or nothing.
+pub(super) struct Progress {
+    kind: Kind,
+    label: String,
+    total: Option<u64>,
+}
+
+enum Kind {
+    Bar(ProgressBar),
+    Lines { next: Instant },
+    Quiet,
+}
+
+const LINE_EVERY: Duration = Duration::from_secs(5);
+
+impl Progress {
+    /// Progress of `label`, of a known total or none, on standard error.
+    pub(super) fn new(label: String, total: Option<u64>, quiet: bool) -> Self {
+        let kind = if quiet {
+            Kind::Quiet
+        } else if stderr().is_terminal() {
+            let bar = match total {
+                Some(total) => ProgressBar::new(total),
+                None => ProgressBar::new_spinner(),
+            };
+            let template = match total {
+                Some(_) => "{prefix} {wide_bar} {msg} {elapsed}",
+                None => "{prefix} {spinner} {msg} {elapsed}",
+            };
+            if let Ok(style) = ProgressStyle::with_template(template) {
+                bar.set_style(style);
+            }
+            bar.set_prefix(label.clone());
+            Kind::Bar(bar)
+        } else {
+            Kind::Lines { next: Instant::now() + LINE_EVERY }
+        };
+        Self { kind, label, total }
+    }
+
+    /// It is this far; `text` says it in words.
+    pub(super) fn update(&mut self, done: u64, text: &str) {
+        match &mut self.kind {
+            Kind::Bar(bar) => {
+                bar.set_position(done);
+                bar.set_message(text.to_owned());
+            }
+            Kind::Lines { next } if Instant::now() >= *next => {
+                *next = Instant::now() + LINE_EVERY;
+                let _ = writeln!(stderr(), "{}: {text}", self.label);
+            }
+            Kind::Lines { .. } | Kind::Quiet => {}
+        }
+    }
+
+    /// It is this many messages far.
+    pub(super) fn messages(&mut self, done: u64) {
+        let text = match self.total {
+            Some(total) => format!("{} of {} messages", grouped(done), grouped(total)),
+            None => format!("{} messages", grouped(done)),
+        };
+        self.update(done, &text);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Kind::Bar(bar) = &self.kind {
+            bar.finish_and_clear();
+        }
+    }
+}

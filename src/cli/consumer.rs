@@ -1,0 +1,242 @@
+//! `s3mq consumer`.
+
+use std::io;
+use std::path::PathBuf;
+
+use clap::Args as ClapArgs;
+
+use super::console::{Progress, emit};
+use super::failure::Failure;
+use super::producer::{RoleArgs, interrupted, report};
+use super::signals;
+use super::storage::{self, StorageArgs};
+use super::stream::{CommitArgs, PollArgs};
+use crate::consumer::{self, Config, Sink};
+use crate::events::{ConsumerSummary, Ended, Event};
+use crate::exit::Exit;
+use crate::measure::PercentileRow;
+use crate::queue::{ConsumerOptions, Lake, Start};
+use crate::report::{PartialFile, RateCsv, RawCsv, prepare_directory};
+use crate::storage::{LakePath, Store};
+use crate::units::Seconds;
+
+/// Receive a table's messages and write their latency percentiles
+///
+/// May be started before the table exists. Writes one JSON event a line to standard output (ready,
+/// progress, consumed, failed).
+#[derive(Debug, ClapArgs)]
+pub(super) struct Args {
+    /// The table: s3://BUCKET/PATH, or a PATH within the configured bucket
+    #[arg(long, env = "S3MQ_LAKE_PATH", value_name = "PATH")]
+    lake_path: LakePath,
+
+    /// CSV of latency percentiles over time; grows as FILE.partial [default: none is written]
+    #[arg(long, env = "S3MQ_OUTPUT_PATH", value_name = "FILE")]
+    output_path: Option<PathBuf>,
+
+    /// CSV of every message's due and received time, in Unix microseconds [default: none is written]
+    #[arg(long, env = "S3MQ_RAW_OUTPUT", value_name = "FILE")]
+    raw_output: Option<PathBuf>,
+
+    /// End after this many messages [default: when the producers end their streams]
+    #[arg(long, env = "S3MQ_EXPECTED_MESSAGES", value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    expected_messages: Option<u64>,
+
+    /// How many producers' ends of stream to wait for
+    #[arg(long, env = "S3MQ_PRODUCERS", value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    producers: u16,
+
+    /// Messages between two rows of the CSV
+    #[arg(long, env = "S3MQ_LOG_FREQUENCY", value_name = "COUNT", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
+    log_frequency: u64,
+
+    #[command(flatten)]
+    commit: CommitArgs,
+
+    /// Where to begin: `earliest`, `latest`, or a version
+    #[arg(long, env = "S3MQ_START", value_name = "WHERE", default_value = "earliest", value_parser = parse_start)]
+    start: Start,
+
+    /// Leave messages out of the figures that were due this long after the first, in seconds
+    #[arg(long, env = "S3MQ_WARMUP_SECONDS", value_name = "SECONDS", default_value = "0", value_parser = parse_warmup)]
+    warmup_seconds: f64,
+
+    /// After the first message: give up when nothing came for this long, in seconds
+    #[arg(long, env = "S3MQ_DRAIN_TIMEOUT_SECONDS", value_name = "SECONDS", default_value = "60")]
+    drain_timeout_seconds: Seconds,
+
+    #[command(flatten)]
+    poll: PollArgs,
+
+    /// Messages that may be fetched and not delivered yet
+    #[arg(long, env = "S3MQ_PERMITS", value_name = "COUNT", default_value_t = ConsumerOptions::default().permits as u64,
+          value_parser = clap::value_parser!(u64).range(1..), help_heading = "Flow")]
+    permits: u64,
+
+    /// Bytes of data files that may be fetched and not delivered yet
+    #[arg(long, env = "S3MQ_MAX_INFLIGHT_BYTES", value_name = "BYTES",
+          default_value_t = ConsumerOptions::default().max_inflight_bytes as u64,
+          value_parser = clap::value_parser!(u64).range(1..), help_heading = "Flow")]
+    max_inflight_bytes: u64,
+
+    /// Go on past a version that removes rows, instead of stopping
+    #[arg(long, env = "S3MQ_IGNORE_REMOVES", help_heading = "Flow")]
+    ignore_removes: bool,
+
+    #[command(flatten)]
+    storage: StorageArgs,
+
+    #[command(flatten)]
+    role: RoleArgs,
+}
+
+fn parse_start(text: &str) -> Result<Start, String> {
+    match text {
+        "earliest" => Ok(Start::Earliest),
+        "latest" => Ok(Start::Latest),
+        version => version.parse().map(Start::Version).map_err(|_| "must be `earliest`, `latest` or a version".to_owned()),
+    }
+}
+
+/// Seconds of warm-up; unlike a duration of a run, none is fine.
+pub(super) fn parse_warmup(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(0.0) => Ok(0.0),
+        _ => text.parse::<Seconds>().map(Seconds::as_f64).map_err(|_| "must be a number of seconds, 0 or more".to_owned()),
+    }
+}
+
+pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
+    let config = Config {
+        queue: ConsumerOptions {
+            start: args.start,
+            poll: args.poll.policy(&args.commit)?,
+            permits: args.permits as usize,
+            max_inflight_bytes: args.max_inflight_bytes as usize,
+            ignore_removes: args.ignore_removes,
+        },
+        expected_messages: args.expected_messages,
+        producers: usize::from(args.producers),
+        log_frequency: args.log_frequency,
+        warmup: std::time::Duration::from_secs_f64(args.warmup_seconds),
+        drain_timeout: args.drain_timeout_seconds.as_duration(),
+        anchor: args.role.anchor(),
+    };
+    let store = args.storage.resolve_lake(&args.lake_path)?;
+    let mut files = Files::create(&args).map_err(|error| Failure::usage(format!("cannot write results: {error}")))?;
+    let stop = signals::watch(args.role.exit_on_stdin_eof)?;
+    let mut progress = Progress::new("consumer".to_owned(), args.expected_messages, args.role.quiet);
+    let prefix = args.lake_path.prefix.clone();
+
+    let mut asked = stop.clone();
+    let setup = async {
+        if !args.role.no_preflight {
+            storage::preflight(&store, &prefix, args.storage.create_bucket, |_| {}).await?;
+        }
+        Ok::<_, Failure>(Lake::new(&Store::connect(store).await?, prefix)?)
+    };
+    let lake = tokio::select! {
+        lake = setup => lake,
+        () = asked.wait() => Err(interrupted()),
+    };
+    let consumed = match lake {
+        Ok(lake) => consumer::run(config, &lake, stop, &mut files, |event| {
+            if let Event::Progress { messages } = event {
+                progress.messages(messages);
+            }
+            emit(&event);
+        })
+        .await
+        .map_err(Failure::from),
+        Err(failure) => Err(failure),
+    };
+    drop(progress);
+    let summary = consumed.map_err(report)?;
+    let verdict = verdict(&args, &summary);
+    // An interrupted run's files stay marked as partial, with what they have.
+    let kept = if summary.ended == Ended::Interrupted { files.keep() } else { files.finish() };
+    kept.map_err(|error| report(Failure::runtime(format!("cannot write results: {error}"))))?;
+    emit(&Event::Consumed(summary));
+    verdict
+}
+
+fn verdict(args: &Args, summary: &ConsumerSummary) -> Result<Exit, Failure> {
+    if summary.ended == Ended::Interrupted {
+        return Ok(Exit::Interrupted);
+    }
+    if !summary.is_whole() {
+        return Err(Failure {
+            exit: Exit::Lossy,
+            message: format!(
+                "committed messages did not come through whole: {} lost, {} files unreadable, {} duplicated, \
+                 {} out of order, {} without a stamp",
+                summary.lost(),
+                summary.lost_files,
+                summary.integrity.duplicated(),
+                summary.integrity.out_of_order(),
+                summary.unreadable
+            ),
+        });
+    }
+    if summary.ended == Ended::DrainTimeout {
+        let expected = args.expected_messages.map_or("an unknown number".to_owned(), |count| count.to_string());
+        return Err(Failure::runtime(format!(
+            "nothing came for {} s after {} of {expected} messages; a producer may have died \
+             (--drain-timeout-seconds waits longer)",
+            args.drain_timeout_seconds, summary.received
+        )));
+    }
+    Ok(Exit::Ok)
+}
+
+/// The files of a consumer.
+struct Files {
+    rows: Option<RateCsv<PartialFile>>,
+    raw: Option<RawCsv<PartialFile>>,
+}
+
+impl Files {
+    fn create(args: &Args) -> io::Result<Self> {
+        let create = |path: &PathBuf| {
+            if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
+                prepare_directory(directory)?;
+            }
+            PartialFile::create(path)
+        };
+        Ok(Self {
+            rows: args.output_path.as_ref().map(|path| RateCsv::new(create(path)?)).transpose()?,
+            raw: args.raw_output.as_ref().map(|path| RawCsv::new(create(path)?)).transpose()?,
+        })
+    }
+
+    fn finish(self) -> io::Result<()> {
+        if let Some(rows) = self.rows {
+            rows.into_inner()?.finish()?;
+        }
+        if let Some(raw) = self.raw {
+            raw.into_inner().finish()?;
+        }
+        Ok(())
+    }
+
+    fn keep(self) -> io::Result<()> {
+        use io::Write;
+        if let Some(rows) = self.rows {
+            rows.into_inner()?.flush()?;
+        }
+        if let Some(raw) = self.raw {
+            raw.into_inner().flush()?;
+        }
+        Ok(())
+    }
+}
+
+impl Sink for Files {
+    fn row(&mut self, row: &PercentileRow) -> io::Result<()> {
+        self.rows.as_mut().map_or(Ok(()), |rows| rows.row(row))
+    }
+
+    fn message(&mut self, due_us: i64, received_us: i64) -> io::Result<()> {
+        self.raw.as_mut().map_or(Ok(()), |raw| raw.message(due_us, received_us))
+    }
+}

@@ -1,0 +1,58 @@
+//! Why a command failed, and which exit code says so.
+
+use crate::consumer::ConsumerError;
+use crate::exit::Exit;
+use crate::queue::QueueError;
+use crate::server::ServerError;
+use crate::storage::{ConfigError, StorageError};
+
+/// One line for people, and the exit code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The exit code.
+    pub exit: Exit,
+    /// One line.
+    pub message: String,
+}
+
+impl Failure {
+    /// Bad usage or configuration.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self { exit: Exit::Usage, message: message.into() }
+    }
+
+    /// A runtime failure.
+    pub fn runtime(message: impl Into<String>) -> Self {
+        Self { exit: Exit::Failed, message: message.into() }
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        Self::usage(error.to_string())
+    }
+}
+
+impl From<StorageError> for Failure {
+    fn from(error: StorageError) -> Self {
+        Self::runtime(error.to_string())
+    }
+}
+
+impl From<ServerError> for Failure {
+    fn from(error: ServerError) -> Self {
+        Self::runtime(error.to_string())
+    }
+}
+
+impl From<QueueError> for Failure {
+    fn from(error: QueueError) -> Self {
+        Self::runtime(error.to_string())
+    }
+}
+
+impl From<ConsumerError> for Failure {
+    fn from(error: ConsumerError) -> Self {
+        Self::runtime(error.to_string())
+    }
+}

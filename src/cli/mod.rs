@@ -1,0 +1,106 @@
+//! The command line: the only layer that knows clap. It turns flags and environment into the
+//! validated configuration of the layer below, and what comes back into lines and an exit code.
+//! Parsing validates and never acts.
+
+mod bench;
+mod check;
+mod console;
+mod consumer;
+mod failure;
+mod producer;
+mod serve;
+mod signals;
+mod storage;
+mod stream;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+pub use failure::Failure;
+
+/// s3mq's version and the commit it was built from.
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("S3MQ_COMMIT"), ")");
+
+/// Measures a Delta Lake table on S3 or MinIO as a message queue.
+///
+/// Every option can also be given as the environment variable that its help names; a flag goes before
+/// the variable. Exit codes: 0 all well, 1 runtime failure, 2 bad usage or configuration, 3 committed
+/// messages were lost, unreadable, doubled or reordered, 130 interrupted.
+#[derive(Debug, Parser)]
+#[command(name = "s3mq", version = VERSION, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Bench(bench::Args),
+    Producer(producer::Args),
+    Consumer(consumer::Args),
+    Serve(serve::Args),
+    Check(check::Args),
+}
+
+impl Cli {
+    /// Runs the command and prints its failure, if it has one.
+    pub fn run(self) -> ExitCode {
+        start_logging();
+        let exit = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| Failure::runtime(format!("cannot start the runtime: {error}")))
+            .and_then(|runtime| {
+                let exit = runtime.block_on(async {
+                    match self.command {
+                        Command::Bench(args) => bench::run(args).await,
+                        Command::Producer(args) => producer::run(args).await,
+                        Command::Consumer(args) => consumer::run(args).await,
+                        Command::Serve(args) => serve::run(args).await,
+                        Command::Check(args) => check::run(args).await,
+                    }
+                });
+                // A thread that still waits for the disk or the network must not keep us.
+                runtime.shutdown_background();
+                exit
+            });
+        match exit {
+            Ok(exit) => ExitCode::from(exit.code()),
+            Err(failure) => {
+                console::complain(&failure.message);
+                ExitCode::from(failure.exit.code())
+            }
+        }
+    }
+}
+
+/// Logs go to standard error; `RUST_LOG` chooses what is logged, by default warnings of ours.
+fn start_logging() {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("s3mq=warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_arguments_are_well_defined() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_option_has_an_environment_variable_of_its_name() {
+        for command in Cli::command().get_subcommands() {
+            for argument in command.get_arguments().filter(|argument| argument.get_id() != "help") {
+                let long = argument.get_long().unwrap_or_default();
+                let expected = format!("S3MQ_{}", long.to_uppercase().replace('-', "_"));
+                let variable = argument.get_env().map(|name| name.to_string_lossy().into_owned());
+                assert_eq!(variable, Some(expected), "{} --{long}", command.get_name());
+            }
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! `s3mq producer`.
+
+use clap::Args as ClapArgs;
+
+use super::console::{Progress, emit};
+use super::failure::Failure;
+use super::signals;
+use super::storage::{self, StorageArgs};
+use super::stream::{CommitArgs, MessageArgs};
+use crate::clock::Anchor;
+use crate::events::Event;
+use crate::exit::Exit;
+use crate::producer::{self, Config, Schedule};
+use crate::queue::Lake;
+use crate::storage::{LakePath, Store};
+use crate::units::{Rate, Seconds};
+
+/// Send messages at a rate into a table
+///
+/// Writes one JSON event a line to standard output (ready, progress, produced, failed).
+#[derive(Debug, ClapArgs)]
+pub(super) struct Args {
+    /// The table: s3://BUCKET/PATH, or a PATH within the configured bucket
+    #[arg(long, env = "S3MQ_LAKE_PATH", value_name = "PATH")]
+    lake_path: LakePath,
+
+    /// Messages a second, whole or fractional, or `max`: as fast as the queue takes them
+    #[arg(long, env = "S3MQ_RATE", value_name = "PER_SECOND")]
+    rate: RateArg,
+
+    /// How long to send, in seconds; rate times seconds, rounded once, is how many messages are sent
+    #[arg(long, env = "S3MQ_SECONDS_TO_STREAM", value_name = "SECONDS", required_unless_present = "messages",
+          conflicts_with = "messages")]
+    seconds_to_stream: Option<Seconds>,
+
+    /// How many messages to send, in place of --seconds-to-stream
+    #[arg(long, env = "S3MQ_MESSAGES", value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    messages: Option<u64>,
+
+    #[command(flatten)]
+    commit: CommitArgs,
+
+    /// This producer's id; its rows carry it
+    #[arg(long, env = "S3MQ_PRODUCER_ID", value_name = "ID", default_value_t = 0, allow_negative_numbers = true)]
+    producer_id: i32,
+
+    #[command(flatten)]
+    message: MessageArgs,
+
+    #[command(flatten)]
+    storage: StorageArgs,
+
+    #[command(flatten)]
+    role: RoleArgs,
+}
+
+/// What both roles share.
+#[derive(Clone, Debug, ClapArgs)]
+#[command(next_help_heading = "Process")]
+pub(super) struct RoleArgs {
+    /// Don't try the store out before starting
+    #[arg(long, env = "S3MQ_NO_PREFLIGHT")]
+    pub no_preflight: bool,
+
+    /// Print no progress
+    #[arg(long, env = "S3MQ_QUIET")]
+    pub quiet: bool,
+
+    /// Clock readings that stamps count from, so that two processes of one host agree
+    /// [default: read at start]
+    #[arg(long, env = "S3MQ_CLOCK_ANCHOR", value_name = "WALL_US:MONOTONIC_NS:BOOT_ID")]
+    pub clock_anchor: Option<Anchor>,
+
+    /// Stop when standard input is closed, as the bench's children do when the bench is gone
+    #[arg(long, env = "S3MQ_EXIT_ON_STDIN_EOF")]
+    pub exit_on_stdin_eof: bool,
+}
+
+impl RoleArgs {
+    /// The anchor that was given, if it is of this boot; else one taken now.
+    pub(super) fn anchor(&self) -> Anchor {
+        match &self.clock_anchor {
+            Some(anchor) if anchor.is_of_this_boot() => anchor.clone(),
+            Some(_) => {
+                tracing::warn!("--clock-anchor was taken on another host or before a reboot; using this host's clock");
+                Anchor::now()
+            }
+            None => Anchor::now(),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum RateArg {
+    Paced(Rate),
+    Max,
+}
+
+impl std::str::FromStr for RateArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "max" { Ok(Self::Max) } else { text.parse().map(Self::Paced) }
+    }
+}
+
+impl Args {
+    fn schedule(&self) -> Result<Schedule, Failure> {
+        let schedule = match (self.rate, self.messages, self.seconds_to_stream) {
+            (RateArg::Paced(rate), Some(messages), _) => Schedule::Paced { rate, messages },
+            (RateArg::Paced(rate), None, Some(seconds)) => Schedule::Paced { rate, messages: rate.messages_in(seconds) },
+            (RateArg::Max, Some(messages), _) => Schedule::Flood { messages },
+            (RateArg::Max, None, Some(seconds)) => Schedule::FloodFor(seconds),
+            (_, None, None) => return Err(Failure::usage("give --seconds-to-stream or --messages")),
+        };
+        match schedule {
+            Schedule::Paced { messages: 0, rate } => {
+                Err(Failure::usage(format!("at {rate} a second, not one message is due in that time")))
+            }
+            schedule => Ok(schedule),
+        }
+    }
+}
+
+pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
+    let schedule = args.schedule()?;
+    let config = Config {
+        producer_id: args.producer_id,
+        schedule,
+        commit_interval: args.commit.interval(),
+        message_size: args.message.size()?,
+        padding: args.message.padding(),
+        data_encoding: args.message.encoding(),
+        anchor: args.role.anchor(),
+    };
+    let store = args.storage.resolve_lake(&args.lake_path)?;
+    let stop = signals::watch(args.role.exit_on_stdin_eof)?;
+    let prefix = args.lake_path.prefix.clone();
+    let total = match schedule {
+        Schedule::Paced { messages, .. } | Schedule::Flood { messages } => Some(messages),
+        Schedule::FloodFor(_) => None,
+    };
+    let mut progress = Progress::new(format!("producer {}", args.producer_id), total, args.role.quiet);
+
+    let mut stopped = stop.clone();
+    let work = async {
+        if !args.role.no_preflight {
+            storage::preflight(&store, &prefix, args.storage.create_bucket, |_| {}).await?;
+        }
+        let lake = Lake::new(&Store::connect(store).await?, prefix)?;
+        let summary = producer::run(config, &lake, stop, |event| {
+            if let Event::Progress { messages } = event {
+                progress.messages(messages);
+            }
+            emit(&event);
+        })
+        .await?;
+        Ok::<_, Failure>(summary)
+    };
+    let outcome = tokio::select! {
+        outcome = work => outcome,
+        () = give_up(&mut stopped) => Err(interrupted()),
+    };
+    match outcome {
+        Ok(summary) => {
+            let exit = if summary.interrupted { Exit::Interrupted } else { Exit::Ok };
+            emit(&Event::Produced(summary));
+            Ok(exit)
+        }
+        Err(failure) => Err(report(failure)),
+    }
+}
+
+/// Once asked to stop, what is handed over gets this long to be committed.
+const FLUSH_GRACE: std::time::Duration = std::time::Duration::from_secs(3);
+
+async fn give_up(stop: &mut crate::stop::Stop) {
+    stop.wait().await;
+    tokio::time::sleep(FLUSH_GRACE).await;
+}
+
+pub(super) fn interrupted() -> Failure {
+    Failure { exit: Exit::Interrupted, message: "interrupted".to_owned() }
+}
+
+/// Tells a failure as an event too, for whoever reads those.
+pub(super) fn report(failure: Failure) -> Failure {
+    emit(&Event::Failed { error: failure.message.clone(), exit_code: failure.exit.code() });
+    failure
+}

@@ -1,0 +1,131 @@
+//! Flags and variables that say which store.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use super::failure::Failure;
+use crate::storage::{self, Backend, Config, LakePath, Overrides, Prefix, Store};
+use crate::units::Seconds;
+
+/// Which kind of store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum BackendArg {
+    /// An S3 server within the bench itself (bench only)
+    Embedded,
+    /// MinIO or another S3-compatible server: MINIO_S3_ENDPOINT, MINIO_S3_BUCKET, MINIO_S3_ACCESS_KEY,
+    /// MINIO_S3_SECRET_ACCESS_KEY
+    Minio,
+    /// AWS S3: AWS_S3_BUCKET, AWS_S3_ACCESS_KEY, AWS_S3_SECRET_ACCESS_KEY, or the AWS default chain
+    S3,
+}
+
+impl BackendArg {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Embedded => "embedded",
+            Self::Minio => "minio",
+            Self::S3 => "s3",
+        }
+    }
+}
+
+/// The store, for every command that needs one.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Store")]
+pub(super) struct StorageArgs {
+    /// Kind of store [default: minio where MINIO_S3_ENDPOINT is set, else embedded]
+    #[arg(long, env = "S3MQ_S3_BACKEND", value_enum)]
+    pub s3_backend: Option<BackendArg>,
+
+    /// Base URL of the server, http://HOST:PORT or https://HOST
+    #[arg(long, env = "S3MQ_ENDPOINT", value_name = "URL")]
+    pub endpoint: Option<String>,
+
+    /// Bucket
+    #[arg(long, env = "S3MQ_BUCKET", value_name = "NAME")]
+    pub bucket: Option<String>,
+
+    /// Region that requests are signed for [default: MINIO_S3_REGION or AWS_REGION, else us-east-1]
+    #[arg(long, env = "S3MQ_REGION", value_name = "NAME")]
+    pub region: Option<String>,
+
+    /// Create the bucket if it isn't there
+    #[arg(long, env = "S3MQ_CREATE_BUCKET")]
+    pub create_bucket: bool,
+
+    /// Longest that one attempt of a request may take, in seconds
+    #[arg(long, env = "S3MQ_REQUEST_TIMEOUT_SECONDS", value_name = "SECONDS", default_value = "30")]
+    pub request_timeout_seconds: Seconds,
+
+    /// Longest that a request is retried, in seconds
+    #[arg(long, env = "S3MQ_RETRY_TIMEOUT_SECONDS", value_name = "SECONDS", default_value = "60")]
+    pub retry_timeout_seconds: Seconds,
+}
+
+/// The preflight asks with these deadlines: whether a store is there at all must be known soon.
+const PREFLIGHT_REQUEST_TIMEOUT: Duration = Duration::from_secs(8);
+const PREFLIGHT_RETRY_TIMEOUT: Duration = Duration::from_secs(12);
+
+impl StorageArgs {
+    /// The backend that was chosen, or that the environment suggests.
+    pub(super) fn backend(&self) -> BackendArg {
+        self.s3_backend.unwrap_or_else(|| match variable("MINIO_S3_ENDPOINT") {
+            Some(_) => BackendArg::Minio,
+            None => BackendArg::Embedded,
+        })
+    }
+
+    /// The configuration of a real store; `bucket` is that of a lake path.
+    pub(super) fn resolve(&self, bucket: Option<&str>) -> Result<Config, Failure> {
+        let backend = match self.backend() {
+            BackendArg::Minio => Backend::Minio,
+            BackendArg::S3 => Backend::S3,
+            BackendArg::Embedded => {
+                return Err(Failure::usage(
+                    "the embedded store lives within `s3mq bench` only; start `s3mq serve`, export what it \
+                     prints, and use --s3-backend minio",
+                ));
+            }
+        };
+        let bucket = match (bucket, self.bucket.as_deref()) {
+            (Some(path), Some(flag)) if path != flag => {
+                return Err(Failure::usage(format!("--lake-path names the bucket `{path}`, --bucket `{flag}`")));
+            }
+            (path, flag) => path.or(flag).map(str::to_owned),
+        };
+        let overrides = Overrides {
+            endpoint: self.endpoint.clone(),
+            bucket,
+            region: self.region.clone(),
+            request_timeout: Some(self.request_timeout_seconds.as_duration()),
+            retry_timeout: Some(self.retry_timeout_seconds.as_duration()),
+        };
+        Ok(Config::resolve(backend, &overrides, variable)?)
+    }
+
+    /// The configuration of the store of a lake path.
+    pub(super) fn resolve_lake(&self, path: &LakePath) -> Result<Config, Failure> {
+        self.resolve(path.bucket.as_deref())
+    }
+}
+
+/// Creates the bucket where that was asked for, and tries out what the queue depends on.
+pub(super) async fn preflight(
+    config: &Config,
+    prefix: &Prefix,
+    create_bucket: bool,
+    report: impl FnMut(storage::Check),
+) -> Result<(), Failure> {
+    let store = Store::connect(config.with_timeouts(PREFLIGHT_REQUEST_TIMEOUT, PREFLIGHT_RETRY_TIMEOUT)).await?;
+    if create_bucket {
+        store.admin().create_bucket().await?;
+    }
+    storage::preflight(&store, prefix, report).await?;
+    Ok(())
+}
+
+/// An environment variable that is set to something.
+pub(super) fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}

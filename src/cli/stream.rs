@@ -1,0 +1,132 @@
+//! Flags that say what flows through the queue, shared by the roles and the bench.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use super::failure::Failure;
+use crate::producer::{self, STAMP_BYTES};
+use crate::queue::{Batch, DataEncoding, Poll};
+
+/// What fills a message up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum PaddingArg {
+    /// The alphabet over and over
+    Text,
+    /// Random letters and digits
+    Random,
+}
+
+/// How the column `data` is encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum EncodingArg {
+    /// Every byte of every message
+    Plain,
+    /// Each message as what differs from the one before (DELTA_BYTE_ARRAY)
+    Prefix,
+}
+
+/// When a consumer asks for the next version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum PollArg {
+    /// Learns the cadence of commits and asks shortly before each is due
+    Adaptive,
+    /// Asks every --poll-interval-ms
+    Fixed,
+}
+
+/// How often producers commit.
+#[derive(Clone, Debug, Args)]
+pub(super) struct CommitArgs {
+    /// Producers' commit interval, in milliseconds
+    #[arg(long, env = "S3MQ_AUTOCOMMIT_DURATION_MS", value_name = "MS", default_value_t = 1000,
+          value_parser = clap::value_parser!(u64).range(1..=86_400_000))]
+    pub autocommit_duration_ms: u64,
+}
+
+impl CommitArgs {
+    pub(super) fn interval(&self) -> Duration {
+        Duration::from_millis(self.autocommit_duration_ms)
+    }
+}
+
+/// What a message is.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Messages")]
+pub(super) struct MessageArgs {
+    /// Bytes a message, at least 17 [default: the 17 bytes of the stamp alone]
+    #[arg(long, env = "S3MQ_MESSAGE_SIZE", value_name = "BYTES")]
+    pub message_size: Option<usize>,
+
+    /// What fills a message up to its size
+    #[arg(long, env = "S3MQ_PAYLOAD", value_enum, default_value = "text")]
+    pub payload: PaddingArg,
+
+    /// Encoding of the Parquet column `data`
+    #[arg(long, env = "S3MQ_DATA_ENCODING", value_enum, default_value = "plain")]
+    pub data_encoding: EncodingArg,
+}
+
+impl MessageArgs {
+    pub(super) fn size(&self) -> Result<Option<usize>, Failure> {
+        // One message must fit a batch.
+        let most = producer::MAX_BATCH_BYTES.min(Batch::MAX_BYTES);
+        match self.message_size {
+            Some(size) if !(STAMP_BYTES..=most).contains(&size) => Err(Failure::usage(format!(
+                "--message-size must be between {STAMP_BYTES} (the stamp) and {most} bytes"
+            ))),
+            size => Ok(size),
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.message_size.unwrap_or(STAMP_BYTES)
+    }
+
+    pub(super) fn padding(&self) -> producer::Padding {
+        match self.payload {
+            PaddingArg::Text => producer::Padding::Text,
+            PaddingArg::Random => producer::Padding::Random,
+        }
+    }
+
+    pub(super) fn encoding(&self) -> DataEncoding {
+        match self.data_encoding {
+            EncodingArg::Plain => DataEncoding::Plain,
+            EncodingArg::Prefix => DataEncoding::Prefix,
+        }
+    }
+}
+
+/// How a consumer polls.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Polling")]
+pub(super) struct PollArgs {
+    /// When the consumer asks for the next version
+    #[arg(long, env = "S3MQ_POLL", value_enum, default_value = "adaptive")]
+    pub poll: PollArg,
+
+    /// Pause between two questions of --poll fixed, in milliseconds [default: a tenth of
+    /// --autocommit-duration-ms, at least 1]
+    #[arg(long, env = "S3MQ_POLL_INTERVAL_MS", value_name = "MS",
+          value_parser = clap::value_parser!(u64).range(1..=86_400_000))]
+    pub poll_interval_ms: Option<u64>,
+}
+
+impl PollArgs {
+    pub(super) fn policy(&self, commit: &CommitArgs) -> Result<Poll, Failure> {
+        match (self.poll, self.poll_interval_ms) {
+            (PollArg::Adaptive, None) => Ok(Poll::Adaptive { expected: commit.interval() }),
+            (PollArg::Adaptive, Some(_)) => Err(Failure::usage("--poll-interval-ms goes with --poll fixed")),
+            (PollArg::Fixed, interval_ms) => {
+                let interval_ms = interval_ms.unwrap_or((commit.autocommit_duration_ms / 10).max(1));
+                Ok(Poll::Fixed { interval: Duration::from_millis(interval_ms) })
+            }
+        }
+    }
+}
+
+/// The name that clap knows a value by.
+pub(super) fn value_name(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}

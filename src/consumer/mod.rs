@@ -1,0 +1,263 @@
+//! The consumer role: receives what the queue delivers, tells how late each message came, and keeps
+//! account of what was lost, doubled or reordered.
+//!
+//! It keeps no message and no latency: histograms and ranges only, so that its memory doesn't grow
+//! with the run. Files are not its business either; rows and raw values go to a [`Sink`].
+
+mod stamp;
+
+use std::io;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::clock::{Anchor, monotonic_ns};
+use crate::events::{ConsumerSummary, Ended, Event};
+use crate::measure::{Ledger, Meter, PercentileRow};
+use crate::queue::{Consumer, ConsumerOptions, Lake, ProducerEpoch, QueueError, Received, ReceivedBatch};
+use crate::stop::Stop;
+
+/// What a consumer does. Validated.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// How it follows the queue.
+    pub queue: ConsumerOptions,
+    /// End after this many messages.
+    pub expected_messages: Option<u64>,
+    /// End when this many producers ended their streams.
+    pub producers: usize,
+    /// Messages between two rows.
+    pub log_frequency: u64,
+    /// What was due within this after the first message is in no figure.
+    pub warmup: Duration,
+    /// After the first message: give up when nothing came for this long.
+    pub drain_timeout: Duration,
+    /// The clock that received times are made of.
+    pub anchor: Anchor,
+}
+
+/// Where rows and raw values go.
+pub trait Sink {
+    /// A row of percentiles is due.
+    ///
+    /// # Errors
+    /// When it can't be kept; the run ends.
+    fn row(&mut self, row: &PercentileRow) -> io::Result<()>;
+
+    /// A message was received: its due and received times, in Unix microseconds.
+    ///
+    /// # Errors
+    /// When it can't be kept; the run ends.
+    fn message(&mut self, due_us: i64, received_us: i64) -> io::Result<()>;
+}
+
+/// What ended a consumer before its end.
+#[derive(Debug, thiserror::Error)]
+pub enum ConsumerError {
+    /// The queue failed.
+    #[error(transparent)]
+    Queue(#[from] QueueError),
+    /// The results can't be kept.
+    #[error("cannot write results: {0}")]
+    Sink(#[from] io::Error),
+}
+
+/// The clock is read at least once for this many messages of a batch.
+const MESSAGES_A_CLOCK_READ: usize = 1_000;
+
+/// Runs a consumer to its end. Tells of progress, and that it is ready.
+///
+/// # Errors
+/// What ended the queue, or that the sink can't keep the results.
+pub async fn run(
+    config: Config,
+    lake: &Lake,
+    mut stop: Stop,
+    sink: &mut impl Sink,
+    mut tell: impl FnMut(Event),
+) -> Result<ConsumerSummary, ConsumerError> {
+    let started_ns = monotonic_ns();
+    let mut queue = Consumer::open(lake, config.queue.clone()).await?;
+    if let Some(missing) = queue.missing_history() {
+        tracing::warn!(
+            "versions {}-{} are no longer in the log; what they held is not delivered",
+            missing.start(),
+            missing.end()
+        );
+    }
+    tell(Event::Ready);
+
+    let mut tally = Tally::new(&config, started_ns);
+    let mut tick = tokio::time::interval(Duration::from_secs(1));
+    let mut last_delivery: Option<Instant> = None;
+    let ended = loop {
+        let give_up_at = last_delivery.map(|at| at + config.drain_timeout);
+        tokio::select! {
+            received = queue.next() => {
+                match received? {
+                    Received::Batch(batch) => {
+                        tally.take(&batch, sink)?;
+                        last_delivery = Some(Instant::now());
+                    }
+                    Received::End(end) => tally.ledger.end(&end.by, end.count),
+                    Received::Lost(lost) => {
+                        tracing::error!(
+                            "data file {} of version {} is lost ({}): {} messages",
+                            lost.path, lost.version, lost.reason,
+                            lost.rows.map_or("an unknown number of".to_owned(), |rows| rows.to_string()),
+                        );
+                        tally.lost_files += 1;
+                        if lost.origin.is_none() {
+                            tally.lost_untracked += lost.rows.unwrap_or(0);
+                        }
+                    }
+                }
+                if config.expected_messages.is_some_and(|expected| tally.received >= expected) {
+                    break Ended::Expected;
+                }
+                if tally.ledger.ended() >= config.producers {
+                    break Ended::EndOfStream;
+                }
+            }
+            () = stop.wait() => break Ended::Interrupted,
+            () = until(give_up_at) => break Ended::DrainTimeout,
+            _ = tick.tick() => tell(Event::Progress { messages: tally.received }),
+        }
+    };
+    tally.last_row(sink)?;
+    let first_version = queue.first_version();
+    Ok(tally.into_summary(ended, first_version, lake))
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Everything that is counted during a run.
+struct Tally {
+    anchor: Anchor,
+    started_ns: u64,
+    log_frequency: u64,
+    meter: Meter,
+    ledger: Ledger<ProducerEpoch>,
+    received: u64,
+    /// Messages received when the last row was written.
+    row_at: u64,
+    unreadable: u64,
+    retractions: u64,
+    lost_files: u64,
+    lost_untracked: u64,
+    last_version: Option<u64>,
+    first_delivery_ns: Option<u64>,
+    last_delivery_ns: u64,
+}
+
+impl Tally {
+    fn new(config: &Config, started_ns: u64) -> Self {
+        Self {
+            anchor: config.anchor.clone(),
+            started_ns,
+            log_frequency: config.log_frequency.max(1),
+            meter: Meter::new(config.warmup.as_micros() as i64),
+            ledger: Ledger::default(),
+            received: 0,
+            row_at: 0,
+            unreadable: 0,
+            retractions: 0,
+            lost_files: 0,
+            lost_untracked: 0,
+            last_version: None,
+            first_delivery_ns: None,
+            last_delivery_ns: started_ns,
+        }
+    }
+
+    fn take(&mut self, batch: &ReceivedBatch, sink: &mut impl Sink) -> io::Result<()> {
+        self.last_version = Some(batch.version);
+        self.retractions += batch.retractions;
+        self.unreadable += batch.nulls;
+        let mut received_us = 0;
+        for (index, message) in batch.messages().enumerate() {
+            if index % MESSAGES_A_CLOCK_READ == 0 {
+                let now_ns = monotonic_ns();
+                received_us = self.anchor.at_us(now_ns);
+                self.first_delivery_ns.get_or_insert(now_ns);
+            }
+            match stamp::due_us(message) {
+                Some(due_us) => {
+                    self.meter.record(due_us, received_us);
+                    sink.message(due_us, received_us)?;
+                }
+                None => self.unreadable += 1,
+            }
+            self.received += 1;
+            if self.received % self.log_frequency == 0 {
+                self.row(sink)?;
+            }
+        }
+        self.last_delivery_ns = monotonic_ns();
+        if let Some(origin) = batch.origin {
+            for (first, length) in batch.sequences().flat_map(runs) {
+                self.ledger.record(&origin.by, first..first + length);
+            }
+        }
+        Ok(())
+    }
+
+    fn row(&mut self, sink: &mut impl Sink) -> io::Result<()> {
+        self.row_at = self.received;
+        let seconds = (monotonic_ns() - self.started_ns) as f64 / 1e9;
+        match self.meter.row(seconds) {
+            Some(row) => sink.row(&row),
+            None => Ok(()),
+        }
+    }
+
+    /// The final values, unless the last message already had a row.
+    fn last_row(&mut self, sink: &mut impl Sink) -> io::Result<()> {
+        if self.row_at == self.received { Ok(()) } else { self.row(sink) }
+    }
+
+    fn into_summary(self, ended: Ended, first_version: u64, lake: &Lake) -> ConsumerSummary {
+        let receiving_ns = self.last_delivery_ns - self.first_delivery_ns.unwrap_or(self.last_delivery_ns);
+        ConsumerSummary {
+            ended,
+            received: self.received,
+            warmup: self.meter.warmup_messages(),
+            latency: self.meter.summary(),
+            negative_latencies: self.meter.latencies().negative(),
+            unreadable: self.unreadable,
+            lost_untracked: self.lost_untracked,
+            lost_files: self.lost_files,
+            retractions: self.retractions,
+            integrity: self.ledger.integrity(),
+            first_version,
+            last_version: self.last_version,
+            receiving_seconds: receiving_ns as f64 / 1e9,
+            wall_clock_step_us: self.anchor.wall_clock_step_us(),
+            requests: lake.store().requests(),
+        }
+    }
+}
+
+/// Splits sequence numbers into runs of consecutive ones: (first, length). A whole file of ours is one.
+fn runs(numbers: &[i64]) -> impl Iterator<Item = (u64, u64)> {
+    numbers
+        .chunk_by(|a, b| a.checked_add(1) == Some(*b))
+        .filter_map(|run| Some((u64::try_from(*run.first()?).ok()?, run.len() as u64)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sequences_are_split_where_they_break() {
+        assert_eq!(runs(&[5, 6, 7]).collect::<Vec<_>>(), [(5, 3)]);
+        assert_eq!(runs(&[5, 6, 6, 9]).collect::<Vec<_>>(), [(5, 2), (6, 1), (9, 1)]);
+        assert_eq!(runs(&[]).count(), 0);
+    }
+}

@@ -1,0 +1,133 @@
+//! What a role says while it works: one JSON object a line on its standard output.
+//!
+//! `s3mq bench` reads these lines from its children; a script may read them from a role that was
+//! started by hand. Every event has a field `event`; unknown ones are to be passed over.
+
+use serde::{Deserialize, Serialize};
+
+use crate::measure::{Integrity, LatencySummary};
+use crate::queue::ProducerEpoch;
+use crate::storage::Requests;
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// Connected, and (for a producer) the table exists: what comes next can begin.
+    Ready,
+    /// About once a second.
+    Progress {
+        /// Messages handed over by a producer, delivered by a consumer.
+        messages: u64,
+    },
+    /// A producer is through.
+    Produced(ProducerSummary),
+    /// A consumer is through.
+    Consumed(ConsumerSummary),
+    /// It failed; the process ends with `exit_code`.
+    Failed {
+        /// One line.
+        error: String,
+        /// See the README.
+        exit_code: u8,
+    },
+}
+
+/// What a producer did.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProducerSummary {
+    /// Its id and epoch.
+    #[serde(flatten)]
+    pub by: ProducerEpoch,
+    /// Messages it was asked to send; with `--rate max` and a time, those it sent.
+    pub planned: u64,
+    /// Messages committed.
+    pub committed: u64,
+    /// Seconds from the start of the schedule to the last message's hand-over.
+    pub sending_seconds: f64,
+    /// Messages handed over a second; `None` for a single message.
+    pub achieved_rate: Option<f64>,
+    /// From when a message was due to its hand-over; `None` with `--rate max`, which has no schedule.
+    pub send_delay: Option<LatencySummary>,
+    /// Data files.
+    pub files: u64,
+    /// Their bytes.
+    pub file_bytes: u64,
+    /// Commits, the end of stream included.
+    pub commits: u64,
+    /// PUTs of log entries that had to be sent again.
+    pub commit_retries: u64,
+    /// Versions that another producer took first.
+    pub conflicts: u64,
+    /// Whether it was interrupted before it had sent everything.
+    pub interrupted: bool,
+    /// Attempts on the wire.
+    pub requests: Requests,
+}
+
+/// Why a consumer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ended {
+    /// `--expected-messages` came.
+    Expected,
+    /// All of `--producers` ended their streams.
+    EndOfStream,
+    /// Nothing came for `--drain-timeout-seconds`.
+    DrainTimeout,
+    /// SIGINT or SIGTERM.
+    Interrupted,
+}
+
+/// What a consumer saw.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ConsumerSummary {
+    /// Why it ended.
+    pub ended: Ended,
+    /// Messages delivered.
+    pub received: u64,
+    /// Of these, left out of the latency figures as warm-up.
+    pub warmup: u64,
+    /// From due to delivered, after the warm-up; `None` where nothing was measured.
+    pub latency: Option<LatencySummary>,
+    /// Messages that seem to have arrived before they were due: a clock was stepped, or two hosts
+    /// disagree. They are in no percentile.
+    pub negative_latencies: u64,
+    /// Messages without a readable stamp.
+    pub unreadable: u64,
+    /// Messages in data files that could not be read, where no producer epoch accounts for them.
+    pub lost_untracked: u64,
+    /// Data files that could not be read.
+    pub lost_files: u64,
+    /// Rows with `diff < 0`, left out.
+    pub retractions: u64,
+    /// What came of each producer epoch's messages.
+    pub integrity: Integrity<ProducerEpoch>,
+    /// First version read.
+    pub first_version: u64,
+    /// Last version delivered.
+    pub last_version: Option<u64>,
+    /// Seconds from the first delivery to the last.
+    pub receiving_seconds: f64,
+    /// How far the wall clock was stepped during the run, in microseconds.
+    pub wall_clock_step_us: i64,
+    /// Attempts on the wire.
+    pub requests: Requests,
+}
+
+impl ConsumerSummary {
+    /// Committed messages that were skipped.
+    pub fn lost(&self) -> u64 {
+        self.integrity.lost() + self.lost_untracked
+    }
+
+    /// Whether every committed message came once, in order and readable.
+    pub fn is_whole(&self) -> bool {
+        self.lost() == 0
+            && self.lost_files == 0
+            && self.unreadable == 0
+            && self.integrity.duplicated() == 0
+            && self.integrity.out_of_order() == 0
+            && self.integrity.beyond_end() == 0
+    }
+}

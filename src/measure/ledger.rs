@@ -1,0 +1,278 @@
+//! What came of what was sent: lost, duplicated, out of order, per producer epoch.
+//!
+//! A stream's messages are numbered from 0 without gaps. The ledger keeps the ranges of numbers that it
+//! has seen; a stream that arrives in order is one range, whatever its length.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+/// One stream's account.
+#[derive(Clone, Debug, Default)]
+struct Stream {
+    /// Start to end (exclusive) of each run of numbers seen.
+    seen: BTreeMap<u64, u64>,
+    received: u64,
+    duplicated: u64,
+    out_of_order: u64,
+    /// How many messages the stream was said to hold, once it has ended.
+    ended_with: Option<u64>,
+}
+
+impl Stream {
+    fn highest(&self) -> u64 {
+        self.seen.last_key_value().map_or(0, |(_, &end)| end)
+    }
+
+    fn record(&mut self, numbers: Range<u64>) {
+        let count = numbers.end - numbers.start;
+        self.received += count;
+        let highest = self.highest();
+        if let Some(mut last) = self.seen.last_entry()
+            && numbers.start == highest
+        {
+            *last.get_mut() = numbers.end;
+            return;
+        }
+        let already = self.seen_of(&numbers);
+        self.duplicated += already;
+        let below_highest = numbers.end.min(highest).saturating_sub(numbers.start);
+        self.out_of_order += below_highest.saturating_sub(already);
+        self.insert(numbers);
+    }
+
+    /// Of `numbers`, how many have been seen.
+    fn seen_of(&self, numbers: &Range<u64>) -> u64 {
+        self.seen
+            .range(..numbers.end)
+            .rev()
+            .take_while(|&(_, &end)| end > numbers.start)
+            .map(|(&start, &end)| end.min(numbers.end) - start.max(numbers.start))
+            .sum()
+    }
+
+    fn insert(&mut self, numbers: Range<u64>) {
+        let Range { mut start, mut end } = numbers;
+        // Joined with every range that it touches.
+        let touching: Vec<u64> = self
+            .seen
+            .range(..=end)
+            .rev()
+            .take_while(|&(_, &range_end)| range_end >= start)
+            .map(|(&range_start, _)| range_start)
+            .collect();
+        for range_start in touching {
+            if let Some(range_end) = self.seen.remove(&range_start) {
+                start = start.min(range_start);
+                end = end.max(range_end);
+            }
+        }
+        self.seen.insert(start, end);
+    }
+
+    /// The numbers that should have come and did not.
+    fn gaps(&self) -> Vec<Range<u64>> {
+        let mut gaps = Vec::new();
+        let mut next = 0;
+        for (&start, &end) in &self.seen {
+            if start > next {
+                gaps.push(next..start);
+            }
+            next = end;
+        }
+        if let Some(count) = self.ended_with
+            && count > next
+        {
+            gaps.push(next..count);
+        }
+        gaps
+    }
+
+    /// Messages numbered beyond the count that the stream ended with.
+    fn beyond_end(&self) -> u64 {
+        self.ended_with.map_or(0, |count| self.seen_of(&(count..u64::MAX)))
+    }
+}
+
+/// The account of every stream; `K` names a stream.
+#[derive(Clone, Debug)]
+pub struct Ledger<K> {
+    streams: BTreeMap<K, Stream>,
+}
+
+impl<K> Default for Ledger<K> {
+    fn default() -> Self {
+        Self { streams: BTreeMap::new() }
+    }
+}
+
+impl<K: Ord + Clone> Ledger<K> {
+    /// Messages `numbers` of a stream came, in this order.
+    pub fn record(&mut self, stream: &K, numbers: Range<u64>) {
+        if !numbers.is_empty() {
+            self.stream(stream).record(numbers);
+        }
+    }
+
+    /// A stream ended, having held `count` messages.
+    pub fn end(&mut self, stream: &K, count: u64) {
+        self.stream(stream).ended_with = Some(count);
+    }
+
+    /// How many streams have ended.
+    pub fn ended(&self) -> usize {
+        self.streams.values().filter(|stream| stream.ended_with.is_some()).count()
+    }
+
+    /// The account as it stands.
+    pub fn integrity(&self) -> Integrity<K> {
+        let streams: Vec<_> = self
+            .streams
+            .iter()
+            .map(|(key, stream)| {
+                let gaps = stream.gaps();
+                StreamIntegrity {
+                    stream: key.clone(),
+                    received: stream.received,
+                    ended_with: stream.ended_with,
+                    lost: gaps.iter().map(|gap| gap.end - gap.start).sum(),
+                    first_lost: gaps.iter().take(10).map(|gap| (gap.start, gap.end - 1)).collect(),
+                    duplicated: stream.duplicated,
+                    out_of_order: stream.out_of_order,
+                    beyond_end: stream.beyond_end(),
+                }
+            })
+            .collect();
+        Integrity { streams }
+    }
+
+    fn stream(&mut self, key: &K) -> &mut Stream {
+        // Looked up before it is inserted: a key is cloned once a stream, not once a batch.
+        if !self.streams.contains_key(key) {
+            self.streams.insert(key.clone(), Stream::default());
+        }
+        self.streams.entry(key.clone()).or_default()
+    }
+}
+
+/// The account of every stream, for a result.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Integrity<K> {
+    /// One row a stream.
+    pub streams: Vec<StreamIntegrity<K>>,
+}
+
+impl<K> Default for Integrity<K> {
+    fn default() -> Self {
+        Self { streams: Vec::new() }
+    }
+}
+
+impl<K> Integrity<K> {
+    /// Messages that should have come and did not.
+    pub fn lost(&self) -> u64 {
+        self.streams.iter().map(|stream| stream.lost).sum()
+    }
+
+    /// Messages that came more than once.
+    pub fn duplicated(&self) -> u64 {
+        self.streams.iter().map(|stream| stream.duplicated).sum()
+    }
+
+    /// Messages that came after a later one of their stream.
+    pub fn out_of_order(&self) -> u64 {
+        self.streams.iter().map(|stream| stream.out_of_order).sum()
+    }
+
+    /// Messages beyond the count that their stream ended with.
+    pub fn beyond_end(&self) -> u64 {
+        self.streams.iter().map(|stream| stream.beyond_end).sum()
+    }
+}
+
+/// One stream's account, for a result.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamIntegrity<K> {
+    /// Whose.
+    pub stream: K,
+    /// Messages that came, duplicates included.
+    pub received: u64,
+    /// How many the stream said it held, once it ended.
+    pub ended_with: Option<u64>,
+    /// How many did not come.
+    pub lost: u64,
+    /// The first ten ranges of them, both ends included.
+    pub first_lost: Vec<(u64, u64)>,
+    /// How many came again.
+    pub duplicated: u64,
+    /// How many came after a later one.
+    pub out_of_order: u64,
+    /// How many were numbered beyond the stream's end.
+    pub beyond_end: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn account(ranges: &[Range<u64>], end: Option<u64>) -> StreamIntegrity<u8> {
+        let mut ledger = Ledger::default();
+        ranges.iter().for_each(|range| ledger.record(&0u8, range.clone()));
+        if let Some(count) = end {
+            ledger.end(&0, count);
+        }
+        ledger.integrity().streams.remove(0)
+    }
+
+    #[test]
+    fn in_order_is_one_range() {
+        let mut stream = Stream::default();
+        (0..10_000).for_each(|i| stream.record(i * 3..i * 3 + 3));
+        assert_eq!(stream.seen.len(), 1);
+        assert_eq!((stream.received, stream.duplicated, stream.out_of_order), (30_000, 0, 0));
+    }
+
+    #[test]
+    fn each_fault_is_told_apart() {
+        let lost = account(&[0..10, 15..20], Some(25));
+        assert_eq!((lost.lost, lost.first_lost.as_slice()), (10, [(10, 14), (20, 24)].as_slice()));
+        assert_eq!((lost.duplicated, lost.out_of_order), (0, 0));
+        let doubled = account(&[0..10, 5..10], Some(10));
+        assert_eq!((doubled.lost, doubled.duplicated, doubled.out_of_order), (0, 5, 0));
+        let swapped = account(&[0..5, 10..15, 5..10], Some(15));
+        assert_eq!((swapped.lost, swapped.duplicated, swapped.out_of_order), (0, 0, 5));
+        let longer = account(&[0..10], Some(8));
+        assert_eq!((longer.lost, longer.beyond_end), (0, 2));
+        let never_came = account(&[], Some(8));
+        assert_eq!(never_came.lost, 8);
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_plain_set(
+            ranges in proptest::collection::vec((0u64..200, 1u64..30), 0..40),
+            end in 0u64..260,
+        ) {
+            let ranges: Vec<_> = ranges.into_iter().map(|(start, length)| start..start + length).collect();
+            let (mut seen, mut duplicated, mut out_of_order) = (BTreeSet::new(), 0, 0);
+            for range in &ranges {
+                let highest = seen.last().map_or(0, |last| last + 1);
+                for number in range.clone() {
+                    if !seen.insert(number) {
+                        duplicated += 1;
+                    } else if number < highest {
+                        out_of_order += 1;
+                    }
+                }
+            }
+            let upto = end.max(seen.last().map_or(0, |last| last + 1));
+            let lost = (0..upto).filter(|number| !seen.contains(number)).count() as u64;
+            let beyond = seen.iter().filter(|&&number| number >= end).count() as u64;
+            let got = account(&ranges, Some(end));
+            prop_assert_eq!((got.lost, got.duplicated, got.out_of_order, got.beyond_end), (lost, duplicated, out_of_order, beyond));
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! Pure numbers: histograms, percentiles, what a run's messages add up to. Knows no storage, no files
+//! and no clock.
+
+mod latency;
+mod ledger;
+mod meter;
+
+pub use latency::{Latencies, LatencySummary};
+pub use ledger::{Integrity, Ledger, StreamIntegrity};
+pub use meter::{Meter, PercentileRow, REPORTED_PERCENTILES};

@@ -1,0 +1,137 @@
+//! The producer role: an open loop that sends messages when they are due, whatever the store does.
+//!
+//! A [`pacer`] thread hands messages over on an absolute schedule and cuts them into batches at the
+//! commit interval; the [queue](crate::queue) uploads and commits them. When the store is slower than
+//! the schedule, batches grow (up to [`MAX_BATCH_BYTES`]) and messages are handed over late, which
+//! `send_delay` shows; their stamps stay those of the schedule, so that a consumer sees the wait as
+//! latency. Nothing is re-timed.
+
+mod pacer;
+mod payload;
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use crate::clock::{self, Anchor};
+use crate::events::{Event, ProducerSummary};
+use crate::queue::{DataEncoding, Lake, Producer, ProducerOptions, QueueError};
+use crate::stop::Stop;
+use crate::units::{Rate, Seconds};
+
+pub use pacer::MAX_BATCH_BYTES;
+use pacer::{Pacer, Paced};
+use payload::Payload;
+pub use payload::{Padding, STAMP_BYTES};
+
+/// How fast, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Schedule {
+    /// Exactly `messages`, the i-th due at `start + i / rate`.
+    Paced {
+        /// How fast.
+        rate: Rate,
+        /// How many.
+        messages: u64,
+    },
+    /// `messages`, as fast as the queue takes them, each stamped when it is handed over.
+    Flood {
+        /// How many.
+        messages: u64,
+    },
+    /// As many as the queue takes in this time, each stamped when it is handed over.
+    FloodFor(Seconds),
+}
+
+/// What a producer does. Validated.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Its id.
+    pub producer_id: i32,
+    /// How fast, and for how long.
+    pub schedule: Schedule,
+    /// How often what was handed over is committed.
+    pub commit_interval: Duration,
+    /// Bytes a message; `None` is the stamp alone.
+    pub message_size: Option<usize>,
+    /// What fills a message up.
+    pub padding: Padding,
+    /// Encoding of the column `data`.
+    pub data_encoding: DataEncoding,
+    /// The clock that stamps are made of.
+    pub anchor: Anchor,
+}
+
+/// Runs a producer until everything is sent and committed, or until it is told to stop; then it
+/// commits what it has handed over.
+///
+/// # Errors
+/// What ended the queue.
+pub async fn run(
+    config: Config,
+    lake: &Lake,
+    stop: Stop,
+    mut tell: impl FnMut(Event),
+) -> Result<ProducerSummary, QueueError> {
+    let options = ProducerOptions {
+        producer_id: config.producer_id,
+        data_encoding: config.data_encoding,
+        ..ProducerOptions::default()
+    };
+    // The table exists and the connections are warm before the schedule starts.
+    let mut queue = Producer::open(lake, options).await?;
+    let by = queue.epoch();
+    tell(Event::Ready);
+
+    let (sender, mut batches) = mpsc::channel(1);
+    let pacer = Pacer {
+        schedule: config.schedule,
+        start_ns: clock::monotonic_ns(),
+        interval_ns: config.commit_interval.as_nanos() as u64,
+        payload: Payload::new(config.message_size, config.padding, rand::random()),
+        anchor: config.anchor,
+        stop: stop.clone(),
+        batches: sender,
+    };
+    let pacer = tokio::task::spawn_blocking(move || pacer.run());
+
+    let mut messages = 0;
+    let mut tick = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        tokio::select! {
+            batch = batches.recv() => match batch {
+                Some(batch) => {
+                    messages += batch.len() as u64;
+                    queue.append(batch).await?;
+                }
+                None => break,
+            },
+            _ = tick.tick() => tell(Event::Progress { messages }),
+        }
+    }
+    let Paced { handed_over, elapsed_ns, send_delay } =
+        pacer.await.map_err(|error| QueueError::TaskEnded(error.to_string()))?;
+    let appended = queue.finish().await?;
+
+    let planned = match config.schedule {
+        Schedule::Paced { messages, .. } | Schedule::Flood { messages } => messages,
+        Schedule::FloodFor(_) => handed_over,
+    };
+    let sending_seconds = elapsed_ns as f64 / 1e9;
+    Ok(ProducerSummary {
+        by,
+        planned,
+        committed: appended.messages,
+        sending_seconds,
+        // n messages span n - 1 gaps.
+        achieved_rate: (handed_over > 1 && elapsed_ns > 0).then(|| (handed_over - 1) as f64 / sending_seconds),
+        send_delay: send_delay.and_then(|delays| delays.summary()),
+        files: appended.files,
+        file_bytes: appended.file_bytes,
+        commits: appended.commits,
+        commit_retries: appended.commit_retries,
+        conflicts: appended.conflicts,
+        interrupted: stop.is_set() && handed_over < planned,
+        requests: lake.store().requests(),
+    })
+}

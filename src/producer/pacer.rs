@@ -1,0 +1,291 @@
+//! The open-loop pacer: hands messages over when they are due and cuts them into batches.
+//!
+//! It runs on a thread of its own, so that nothing the runtime does can delay it, and sleeps to
+//! absolute deadlines, so that being late once doesn't shift the rest. Waking once a millisecond, it
+//! hands over all messages that have become due, in one go; a message is therefore handed over up to a
+//! millisecond after it was due, which is recorded (`send_delay`), not hidden.
+//!
+//! After a pause (the process was stopped, the machine slept) everything that has become due
+//! meanwhile is handed over at once, with the stamps it should have had: the rate isn't capped to catch
+//! up gently, because nothing of the schedule is ever moved.
+
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+
+use super::Schedule;
+use super::payload::Payload;
+use crate::clock::{self, Anchor};
+use crate::measure::Latencies;
+use crate::queue::Batch;
+use crate::stop::Stop;
+
+/// A batch that has grown to this is cut off although its interval isn't over: it is what a PUT and
+/// the memory of both roles should hold.
+pub const MAX_BATCH_BYTES: usize = 32 << 20;
+
+/// How often due messages are handed over.
+const TICK_NS: u64 = 1_000_000;
+/// The longest sleep, after which the flag to stop is looked at.
+const LONGEST_SLEEP_NS: u64 = 100_000_000;
+/// Without a schedule, the clock is read once for this many messages.
+const FLOOD_CHUNK: u64 = 1_000;
+
+pub(super) struct Pacer {
+    pub schedule: Schedule,
+    /// When the first message is due, on the monotonic clock.
+    pub start_ns: u64,
+    pub interval_ns: u64,
+    pub payload: Payload,
+    pub anchor: Anchor,
+    pub stop: Stop,
+    pub batches: mpsc::Sender<Batch>,
+}
+
+/// What was handed over.
+pub(super) struct Paced {
+    pub handed_over: u64,
+    /// From the start to the last hand-over.
+    pub elapsed_ns: u64,
+    /// From due to hand-over; `None` without a schedule.
+    pub send_delay: Option<Latencies>,
+}
+
+/// The batch that is being filled, and where full ones go.
+struct Cutter {
+    batch: Batch,
+    batches: mpsc::Sender<Batch>,
+    message_bytes: usize,
+    interval_ns: u64,
+    /// Boundaries lie at whole intervals after this.
+    grid_start_ns: u64,
+    /// When the batch is cut next.
+    boundary_ns: u64,
+}
+
+/// The other side has gone; it knows why.
+struct Gone;
+
+impl Pacer {
+    /// Hands over until the schedule is through, it is told to stop, or nobody takes batches any more.
+    pub(super) fn run(self) -> Paced {
+        let mut cutter = Cutter {
+            batch: Batch::default(),
+            message_bytes: self.payload.message_bytes(),
+            interval_ns: self.interval_ns.max(1),
+            grid_start_ns: self.start_ns,
+            boundary_ns: self.start_ns + self.interval_ns,
+            batches: self.batches.clone(),
+        };
+        let paced = match self.schedule {
+            Schedule::Paced { .. } => self.paced(&mut cutter),
+            Schedule::Flood { messages } => self.flood(&mut cutter, messages, u64::MAX),
+            Schedule::FloodFor(seconds) => {
+                let until_ns = self.start_ns + seconds.as_duration().as_nanos() as u64;
+                self.flood(&mut cutter, u64::MAX, until_ns)
+            }
+        };
+        // What is left is due; it isn't kept until its interval is over.
+        let _ = cutter.cut();
+        paced
+    }
+
+    fn paced(mut self, cutter: &mut Cutter) -> Paced {
+        let Schedule::Paced { rate, messages } = self.schedule else {
+            return Paced { handed_over: 0, elapsed_ns: 0, send_delay: None };
+        };
+        let start_us = self.anchor.at_us(self.start_ns);
+        let mut delays = Latencies::default();
+        let (mut next, mut last_ns) = (0, self.start_ns);
+        while next < messages && !self.stop.is_set() {
+            let now_ns = clock::monotonic_ns();
+            let elapsed_us = ((now_ns - self.start_ns) / 1_000) as i64;
+            let due = rate.due_by(elapsed_us).min(messages);
+            // Messages whose delays are the same to the microsecond are recorded at once.
+            let (mut delay_us, mut alike) = (0, 0);
+            for index in next..due {
+                let due_us = rate.due_us(index);
+                if elapsed_us - due_us != delay_us {
+                    delays.record(delay_us, alike);
+                    (delay_us, alike) = (elapsed_us - due_us, 0);
+                }
+                alike += 1;
+                if cutter.push(&mut self.payload, start_us + due_us).is_err() {
+                    return Paced { handed_over: index, elapsed_ns: now_ns - self.start_ns, send_delay: Some(delays) };
+                }
+            }
+            delays.record(delay_us, alike);
+            if due > next {
+                (next, last_ns) = (due, now_ns);
+            }
+            if cutter.cut_if_due(now_ns).is_err() {
+                break;
+            }
+            let next_due_ns = self.start_ns + rate.due_us(next) as u64 * 1_000;
+            let wake_ns = cutter.boundary_ns.min(next_due_ns.max(now_ns + TICK_NS.min(self.interval_ns)));
+            clock::sleep_until_ns(wake_ns.min(now_ns + LONGEST_SLEEP_NS));
+        }
+        Paced { handed_over: next, elapsed_ns: last_ns - self.start_ns, send_delay: Some(delays) }
+    }
+
+    fn flood(mut self, cutter: &mut Cutter, messages: u64, until_ns: u64) -> Paced {
+        let (mut next, mut now_ns) = (0, clock::monotonic_ns());
+        while next < messages && now_ns < until_ns && !self.stop.is_set() {
+            let stamp_us = self.anchor.at_us(now_ns);
+            for _ in 0..FLOOD_CHUNK.min(messages - next) {
+                if cutter.push(&mut self.payload, stamp_us).is_err() {
+                    return Paced { handed_over: next, elapsed_ns: now_ns - self.start_ns, send_delay: None };
+                }
+                next += 1;
+            }
+            now_ns = clock::monotonic_ns();
+            if cutter.cut_if_due(now_ns).is_err() {
+                break;
+            }
+        }
+        Paced { handed_over: next, elapsed_ns: now_ns - self.start_ns, send_delay: None }
+    }
+}
+
+impl Cutter {
+    /// Adds a message; waits for the queue only where the batch is as large as it may become.
+    fn push(&mut self, payload: &mut Payload, due_us: i64) -> Result<(), Gone> {
+        if self.batch.bytes() + self.message_bytes > MAX_BATCH_BYTES && !self.batch.is_empty() {
+            self.cut()?;
+        }
+        self.batch.push_with(|values| payload.write(due_us, values));
+        Ok(())
+    }
+
+    /// Cuts the batch where its interval is over and the queue has room; else it goes on growing and is
+    /// tried again at the next tick.
+    fn cut_if_due(&mut self, now_ns: u64) -> Result<(), Gone> {
+        if now_ns < self.boundary_ns {
+            return Ok(());
+        }
+        if self.batch.is_empty() {
+            self.start_interval(now_ns);
+            return Ok(());
+        }
+        match self.batches.try_reserve() {
+            Ok(permit) => permit.send(take(&mut self.batch)),
+            Err(TrySendError::Full(())) => {
+                self.boundary_ns = now_ns + TICK_NS;
+                return Ok(());
+            }
+            Err(TrySendError::Closed(())) => return Err(Gone),
+        }
+        self.start_interval(now_ns);
+        Ok(())
+    }
+
+    /// Hands the batch over, waiting for room.
+    fn cut(&mut self) -> Result<(), Gone> {
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        self.batches.blocking_send(take(&mut self.batch)).map_err(|_| Gone)
+    }
+
+    /// The next boundary that lies ahead, on the grid that began with the schedule.
+    fn start_interval(&mut self, now_ns: u64) {
+        let grid_ns = self.interval_ns;
+        self.boundary_ns = self.grid_start_ns + ((now_ns - self.grid_start_ns) / grid_ns + 1) * grid_ns;
+    }
+}
+
+/// Takes a batch and leaves an empty one with room for as much.
+fn take(batch: &mut Batch) -> Batch {
+    let successor = Batch::with_capacity(batch.len(), batch.bytes());
+    std::mem::replace(batch, successor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::producer::payload::Padding;
+    use crate::stop::stop;
+
+    fn pacer(schedule: Schedule, interval_ms: u64, batches: mpsc::Sender<Batch>) -> (Pacer, crate::stop::Stopper) {
+        let (stopper, stop) = stop();
+        let pacer = Pacer {
+            schedule,
+            start_ns: clock::monotonic_ns(),
+            interval_ns: interval_ms * 1_000_000,
+            payload: Payload::new(None, Padding::Text, 1),
+            anchor: Anchor::now(),
+            stop,
+            batches,
+        };
+        (pacer, stopper)
+    }
+
+    #[test]
+    fn exactly_the_messages_of_the_schedule_are_handed_over() {
+        let (sender, mut batches) = mpsc::channel(1000);
+        let schedule = Schedule::Paced { rate: "5000".parse().unwrap(), messages: 321 };
+        let (pacer, _stopper) = pacer(schedule, 10, sender);
+        let paced = pacer.run();
+        let mut count = 0;
+        while let Ok(batch) = batches.try_recv() {
+            count += batch.len();
+        }
+        assert_eq!((paced.handed_over, count), (321, 321));
+        assert_eq!(paced.send_delay.unwrap().count(), 321);
+    }
+
+    #[test]
+    fn one_message_in_a_long_interval_is_handed_over_at_once() {
+        let (sender, mut batches) = mpsc::channel(1);
+        let schedule = Schedule::Paced { rate: "0.001".parse().unwrap(), messages: 1 };
+        let (pacer, _stopper) = pacer(schedule, 3_600_000, sender);
+        assert_eq!(pacer.run().handed_over, 1);
+        assert_eq!(batches.try_recv().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_full_queue_makes_batches_larger_and_loses_nothing() {
+        let (sender, mut batches) = mpsc::channel(1);
+        let schedule = Schedule::Paced { rate: "100000".parse().unwrap(), messages: 20_000 };
+        let (pacer, _stopper) = pacer(schedule, 5, sender);
+        let pacer = std::thread::spawn(move || pacer.run());
+        let mut sizes = Vec::new();
+        while let Some(batch) = batches.blocking_recv() {
+            sizes.push(batch.len());
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        assert_eq!(pacer.join().unwrap().handed_over, 20_000);
+        assert_eq!(sizes.iter().sum::<usize>(), 20_000);
+        // 200 ms of messages in batches of 5 ms would have been 40.
+        assert!(sizes.len() < 20, "{sizes:?}");
+    }
+
+    #[test]
+    fn a_flood_has_no_schedule_and_ends_at_its_count() {
+        let (sender, mut batches) = mpsc::channel(1000);
+        let (pacer, _stopper) = pacer(Schedule::Flood { messages: 12_345 }, 1, sender);
+        let paced = pacer.run();
+        let mut count = 0;
+        while let Ok(batch) = batches.try_recv() {
+            count += batch.len();
+        }
+        assert_eq!((paced.handed_over, count), (12_345, 12_345));
+        assert!(paced.send_delay.is_none());
+    }
+
+    #[test]
+    fn it_stops_when_told_and_hands_over_what_was_due() {
+        let (sender, mut batches) = mpsc::channel(1000);
+        let schedule = Schedule::Paced { rate: "1000".parse().unwrap(), messages: 1_000_000 };
+        let (pacer, stopper) = pacer(schedule, 10, sender);
+        let pacer = std::thread::spawn(move || pacer.run());
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        stopper.stop();
+        let handed_over = pacer.join().unwrap().handed_over;
+        let mut count = 0;
+        while let Ok(batch) = batches.try_recv() {
+            count += batch.len() as u64;
+        }
+        assert!(handed_over > 0 && handed_over < 1_000_000);
+        assert_eq!(count, handed_over);
+    }
+}

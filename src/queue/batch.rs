@@ -1,0 +1,75 @@
+//! Messages on their way in: one contiguous buffer and the offsets into it, the very layout that
+//! Arrow and Parquet take over without a copy. There is no allocation per message.
+
+use super::error::QueueError;
+
+/// Messages that are appended together; they become one data file.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    pub(super) values: Vec<u8>,
+    /// Where each message ends, after a leading 0.
+    pub(super) offsets: Vec<i32>,
+}
+
+impl Batch {
+    /// The most payload bytes that one batch takes. Parquet's and Arrow's offsets end at 2 GiB; a PUT
+    /// of this size is a single request on every store.
+    pub const MAX_BYTES: usize = 512 << 20;
+
+    /// An empty batch with room for `messages` of `bytes` in all.
+    pub fn with_capacity(messages: usize, bytes: usize) -> Self {
+        let mut offsets = Vec::with_capacity(messages + 1);
+        offsets.push(0);
+        Self { values: Vec::with_capacity(bytes), offsets }
+    }
+
+    /// Adds a message.
+    pub fn push(&mut self, message: &[u8]) {
+        self.push_with(|values| values.extend_from_slice(message));
+    }
+
+    /// Adds a message that `write` appends to the buffer of them all. It must only append.
+    pub fn push_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        write(&mut self.values);
+        // Batches beyond MAX_BYTES are refused before an offset could be read back.
+        self.offsets.push(self.values.len() as i32);
+    }
+
+    /// How many messages.
+    pub fn len(&self) -> usize {
+        self.offsets.len() - 1
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Payload bytes.
+    pub fn bytes(&self) -> usize {
+        self.values.len()
+    }
+
+    pub(super) fn check_size(&self) -> Result<(), QueueError> {
+        if self.bytes() > Self::MAX_BYTES {
+            return Err(QueueError::BatchTooLarge { bytes: self.bytes(), limit: Self::MAX_BYTES });
+        }
+        Ok(())
+    }
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self::with_capacity(0, 0)
+    }
+}
+
+impl<M: AsRef<[u8]>> FromIterator<M> for Batch {
+    fn from_iter<I: IntoIterator<Item = M>>(messages: I) -> Self {
+        let mut batch = Self::default();
+        for message in messages {
+            batch.push(message.as_ref());
+        }
+        batch
+    }
+}

@@ -1,0 +1,335 @@
+//! Receiving: versions become batches of messages, delivered in the order of the log.
+//!
+//! The data files of several versions are fetched and decoded at once, delivery stays in order. What is
+//! fetched but not delivered yet is bounded twice, by *permits* (messages) and by bytes; both are given
+//! back when a batch is dropped. A file that is larger than either bound is fetched alone.
+//!
+//! Within one producer epoch, messages come in the order of their sequence numbers. A data file that
+//! is gone or can't be decoded is reported as [`Received::Lost`] and the queue goes on: what is missing
+//! is known and can be counted. A version that is gone is an error: what it held isn't known.
+
+use std::future::{Future, poll_fn};
+use std::ops::RangeInclusive;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use arrow_array::Array;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::JoinHandle;
+
+use super::entry::{Add, EndOfStream, Origin};
+use super::error::QueueError;
+use super::lake::Lake;
+use super::parquet_file::{Chunk, Decoded, decode};
+use super::poll::Poll;
+use super::table::{self, Access};
+use super::tail::{Found, Tail};
+use crate::storage::one_line;
+
+/// Where in the log a consumer begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Start {
+    /// The oldest version that the log still has.
+    #[default]
+    Earliest,
+    /// After the version that is the latest now.
+    Latest,
+    /// This version.
+    Version(u64),
+}
+
+/// How a consumer works.
+#[derive(Clone, Debug)]
+pub struct ConsumerOptions {
+    /// Where to begin.
+    pub start: Start,
+    /// When to ask for new versions.
+    pub poll: Poll,
+    /// Messages that may be fetched and not delivered yet.
+    pub permits: usize,
+    /// Bytes of data files that may be fetched and not delivered yet.
+    pub max_inflight_bytes: usize,
+    /// Deliver on past a version that removes rows, instead of stopping.
+    pub ignore_removes: bool,
+}
+
+impl Default for ConsumerOptions {
+    fn default() -> Self {
+        Self {
+            start: Start::default(),
+            poll: Poll::Adaptive { expected: std::time::Duration::from_secs(1) },
+            permits: 2_000_000,
+            max_inflight_bytes: 64 << 20,
+            ignore_removes: false,
+        }
+    }
+}
+
+/// What a consumer receives.
+#[derive(Debug)]
+pub enum Received {
+    /// The messages of one data file.
+    Batch(ReceivedBatch),
+    /// A producer epoch ended; nothing more comes from it.
+    End(EndOfStream),
+    /// A committed data file that can't be read; its messages are lost.
+    Lost(LostFile),
+}
+
+/// The messages of one data file, in order.
+#[derive(Debug)]
+pub struct ReceivedBatch {
+    /// The version that added them.
+    pub version: u64,
+    /// Whose they are, where the writer is a [`super::Producer`].
+    pub origin: Option<Origin>,
+    /// Rows with `diff < 0`, left out.
+    pub retractions: u64,
+    /// Rows without data, left out.
+    pub nulls: u64,
+    chunks: Vec<Chunk>,
+    _permits: Permits,
+}
+
+impl ReceivedBatch {
+    /// How many messages.
+    pub fn len(&self) -> usize {
+        self.chunks.iter().map(|chunk| chunk.data.len()).sum()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The messages.
+    pub fn messages(&self) -> impl Iterator<Item = &[u8]> {
+        self.chunks.iter().flat_map(|chunk| chunk.data.iter().flatten())
+    }
+
+    /// The messages' sequence numbers within their producer's epoch, a slice a chunk, where they have any.
+    pub fn sequences(&self) -> impl Iterator<Item = &[i64]> {
+        self.chunks.iter().filter_map(|chunk| chunk.seq.as_ref()).map(|seq| seq.values().as_ref())
+    }
+}
+
+/// A committed data file whose messages can't be delivered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostFile {
+    /// The version that added it.
+    pub version: u64,
+    /// Its path, as the log has it.
+    pub path: String,
+    /// How many messages it held, where the log says so.
+    pub rows: Option<u64>,
+    /// Whose they were, where the writer is a [`super::Producer`].
+    pub origin: Option<Origin>,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// Receives the messages of a queue.
+///
+/// Dropping it ends its background work.
+#[derive(Debug)]
+pub struct Consumer {
+    first_version: u64,
+    missing_history: Option<RangeInclusive<u64>>,
+    /// What is delivered next, while it is being fetched.
+    head: Option<JoinHandle<Result<Received, QueueError>>>,
+    slots: mpsc::Receiver<Slot>,
+    follower: JoinHandle<()>,
+}
+
+/// A place in the order of delivery, filled when its file is decoded.
+#[derive(Debug)]
+enum Slot {
+    Ready(Result<Received, QueueError>),
+    Fetching(JoinHandle<Result<Received, QueueError>>),
+}
+
+/// Entries that may be ahead of delivery; permits bound what they hold.
+const SLOTS: usize = 256;
+
+impl Consumer {
+    /// Opens the queue. The table need not exist yet: its first message is then waited for.
+    ///
+    /// # Errors
+    /// When the store fails, the table is one that we can't read, or the log no longer has the
+    /// version asked for.
+    pub async fn open(lake: &Lake, options: ConsumerOptions) -> Result<Self, QueueError> {
+        let oldest = lake.list_versions(None, 1).await?.first().copied();
+        let (first_version, missing_history) = match (oldest, options.start) {
+            (None, Start::Version(version)) => (version, None),
+            (None, _) => (0, None),
+            (Some(oldest), start) => {
+                let opened = table::open(lake).await?;
+                Access::Read.check(lake, Some(&opened.protocol), Some(&opened.metadata))?;
+                match start {
+                    Start::Latest => (opened.version + 1, None),
+                    Start::Earliest => (oldest, (oldest > 0).then(|| 0..=oldest - 1)),
+                    Start::Version(version) if version < oldest => {
+                        return Err(QueueError::CleanedAway { gone: version..=oldest - 1, oldest });
+                    }
+                    Start::Version(version) => (version, None),
+                }
+            }
+        };
+        let (sender, slots) = mpsc::channel(SLOTS);
+        let follower = Follower {
+            tail: Tail::from(lake.clone(), first_version, options.poll, options.ignore_removes),
+            lake: lake.clone(),
+            permits: Pool::new(options.permits),
+            bytes: Pool::new(options.max_inflight_bytes),
+            slots: sender,
+        };
+        Ok(Self { first_version, missing_history, head: None, slots, follower: tokio::spawn(follower.run()) })
+    }
+
+    /// The version that delivery began with.
+    pub fn first_version(&self) -> u64 {
+        self.first_version
+    }
+
+    /// Versions before the first that the log no longer has, where `earliest` was asked for: their
+    /// messages were not delivered.
+    pub fn missing_history(&self) -> Option<RangeInclusive<u64>> {
+        self.missing_history.clone()
+    }
+
+    /// The next thing in the order of the log; waits until there is one.
+    ///
+    /// Cancel safe: a call that was dropped has taken nothing.
+    ///
+    /// # Errors
+    /// What stops the queue. Nothing comes after an error.
+    pub async fn next(&mut self) -> Result<Received, QueueError> {
+        use std::task::Poll::{Pending, Ready};
+        poll_fn(|context| {
+            loop {
+                if let Some(fetch) = &mut self.head {
+                    let fetched = match Pin::new(fetch).poll(context) {
+                        Ready(fetched) => fetched,
+                        Pending => return Pending,
+                    };
+                    self.head = None;
+                    return Ready(fetched.map_err(|error| QueueError::TaskEnded(error.to_string())).flatten());
+                }
+                match self.slots.poll_recv(context) {
+                    Ready(Some(Slot::Ready(received))) => return Ready(received),
+                    Ready(Some(Slot::Fetching(fetch))) => self.head = Some(fetch),
+                    Ready(None) => {
+                        return Ready(Err(QueueError::TaskEnded("the queue has stopped".to_owned())));
+                    }
+                    Pending => return Pending,
+                }
+            }
+        })
+        .await
+    }
+}
+
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        self.follower.abort();
+    }
+}
+
+struct Follower {
+    lake: Lake,
+    tail: Tail,
+    permits: Pool,
+    bytes: Pool,
+    slots: mpsc::Sender<Slot>,
+}
+
+impl Follower {
+    async fn run(mut self) {
+        loop {
+            let found = match self.tail.next().await {
+                Ok(found) => found,
+                Err(error) => {
+                    let _ = self.slots.send(Slot::Ready(Err(error))).await;
+                    return;
+                }
+            };
+            if self.dispatch(found).await.is_err() {
+                // Nobody listens any more.
+                return;
+            }
+        }
+    }
+
+    async fn dispatch(&mut self, found: Found) -> Result<(), mpsc::error::SendError<Slot>> {
+        let Found { version, entry } = found;
+        for add in entry.adds {
+            let permits = Permits {
+                _messages: self.permits.take(add.rows.unwrap_or(1)).await,
+                _bytes: self.bytes.take(add.size).await,
+            };
+            let fetch = fetch(self.lake.clone(), version, add, permits);
+            self.slots.send(Slot::Fetching(tokio::spawn(fetch))).await?;
+        }
+        if let Some(end) = entry.end {
+            self.slots.send(Slot::Ready(Ok(Received::End(end)))).await?;
+        }
+        Ok(())
+    }
+}
+
+async fn fetch(lake: Lake, version: u64, add: Add, permits: Permits) -> Result<Received, QueueError> {
+    let lost = |reason: String| {
+        Received::Lost(LostFile { version, path: add.path.clone(), rows: add.rows, origin: add.origin, reason })
+    };
+    let key = match lake.data_key(&add.path) {
+        Ok(key) => key,
+        Err(reason) => return Ok(lost(reason)),
+    };
+    let file = match lake.read_file(&key).await {
+        Ok(file) => file,
+        Err(object_store::Error::NotFound { .. }) => return Ok(lost("it is no longer there".to_owned())),
+        Err(error) => {
+            let what = format!("GET of data file {} of version {version}", add.path);
+            return Err(QueueError::Request { what, detail: one_line(&error) });
+        }
+    };
+    let decoded = tokio::task::spawn_blocking(move || decode(file)).await;
+    match decoded.map_err(|error| QueueError::TaskEnded(error.to_string()))? {
+        Ok(Decoded { chunks, retractions, nulls }) => Ok(Received::Batch(ReceivedBatch {
+            version,
+            origin: add.origin,
+            retractions,
+            nulls,
+            chunks,
+            _permits: permits,
+        })),
+        Err(reason) => Ok(lost(reason)),
+    }
+}
+
+#[derive(Debug)]
+struct Permits {
+    _messages: Option<OwnedSemaphorePermit>,
+    _bytes: Option<OwnedSemaphorePermit>,
+}
+
+/// A bound on what is in flight.
+#[derive(Debug)]
+struct Pool {
+    semaphore: Arc<Semaphore>,
+    size: u32,
+}
+
+impl Pool {
+    fn new(size: usize) -> Self {
+        let size = size.clamp(1, u32::MAX as usize) as u32;
+        Self { semaphore: Arc::new(Semaphore::new(size as usize)), size }
+    }
+
+    /// Waits for `amount`, or for the whole of the pool where it is less than that. `None` only if the
+    /// pool were closed, which it never is.
+    async fn take(&self, amount: u64) -> Option<OwnedSemaphorePermit> {
+        let amount = amount.min(u64::from(self.size)) as u32;
+        self.semaphore.clone().acquire_many_owned(amount).await.ok()
+    }
+}

@@ -1,0 +1,125 @@
+//! What can go wrong with a queue, sorted by what the reader should do about it.
+
+use std::ops::RangeInclusive;
+
+use crate::storage::StorageError;
+
+/// A failure of the queue; its text is one line.
+#[derive(Debug, thiserror::Error)]
+pub enum QueueError {
+    /// The store failed.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// A request about the log or a data file failed after its retries.
+    #[error("{what} failed: {detail}")]
+    Request {
+        /// What was asked for, such as `GET of version 7`.
+        what: String,
+        /// What the store said.
+        detail: String,
+    },
+    /// A commit was refused or could not be brought to an end.
+    #[error("version {version} could not be committed after {attempts} attempts in {elapsed_seconds:.1} s: {detail}")]
+    Commit {
+        /// The version it was meant to be.
+        version: u64,
+        /// PUTs sent.
+        attempts: u32,
+        /// How long it was tried.
+        elapsed_seconds: f64,
+        /// What the store said last.
+        detail: String,
+    },
+    /// Delta Lake could not create or open the table.
+    #[error("cannot {action} the table at {place}: {detail}")]
+    Table {
+        /// `create` or `open`.
+        action: &'static str,
+        /// Which table.
+        place: String,
+        /// What delta-rs said.
+        detail: String,
+    },
+    /// The table asks for something that we don't do.
+    #[error("cannot {action} {place}: {reason}")]
+    Unsupported {
+        /// `write to` or `read`.
+        action: &'static str,
+        /// Which table.
+        place: String,
+        /// What it asks for.
+        reason: String,
+    },
+    /// Versions are missing in the middle of the log.
+    #[error("the log has a gap: {} missing, while {next} exists; some writer or cleanup lost messages", versions(.missing))]
+    Gap {
+        /// The versions that are not there.
+        missing: RangeInclusive<u64>,
+        /// The first version after them.
+        next: u64,
+    },
+    /// Versions that were still to be read have been cleaned away.
+    #[error("{} gone, the oldest that is left is {oldest}; start at `earliest`, or keep the log longer (delta.logRetentionDuration)", versions(.gone))]
+    CleanedAway {
+        /// The versions that are no longer there.
+        gone: RangeInclusive<u64>,
+        /// The first one that is.
+        oldest: u64,
+    },
+    /// A log entry can't be understood.
+    #[error("version {version} of the log can't be read: {detail}")]
+    BadEntry {
+        /// Which version.
+        version: u64,
+        /// What is wrong.
+        detail: String,
+    },
+    /// A data file is there but isn't what the log says.
+    #[error("data file {path} of version {version} can't be read: {detail}")]
+    BadFile {
+        /// The version that added it.
+        version: u64,
+        /// Its path within the table.
+        path: String,
+        /// What is wrong.
+        detail: String,
+    },
+    /// A writer changed existing rows, which a queue can't deliver.
+    #[error("version {version} removes rows that may have been delivered; another writer uses this table as more than a queue")]
+    RowsRemoved {
+        /// Which version.
+        version: u64,
+    },
+    /// A batch is larger than one data file may be.
+    #[error("a batch of {bytes} bytes is more than fits one data file ({limit})")]
+    BatchTooLarge {
+        /// Its payload.
+        bytes: usize,
+        /// The most that is taken.
+        limit: usize,
+    },
+    /// A background task ended unexpectedly.
+    #[error("the queue's background task ended unexpectedly: {0}")]
+    TaskEnded(String),
+}
+
+fn versions(range: &RangeInclusive<u64>) -> String {
+    if range.start() == range.end() {
+        format!("version {} is", range.start())
+    } else {
+        format!("versions {}-{} are", range.start(), range.end())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_named_in_words() {
+        let gap = QueueError::Gap { missing: 3..=3, next: 4 };
+        assert!(gap.to_string().contains("version 3 is missing, while 4 exists"), "{gap}");
+        let gone = QueueError::CleanedAway { gone: 51..=99, oldest: 100 };
+        assert!(gone.to_string().contains("versions 51-99 are gone, the oldest that is left is 100"), "{gone}");
+    }
+}

@@ -1,0 +1,185 @@
+//! One table's place on the store, and the few requests the queue makes of its log.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use deltalake::logstore::{CommitOrBytes, LogStoreRef, StorageConfig, default_logstore};
+use deltalake::kernel::transaction::TransactionError;
+use futures::StreamExt;
+use object_store::path::Path;
+use object_store::prefix::PrefixStore;
+use object_store::ObjectStore;
+use url::Url;
+use uuid::Uuid;
+
+use super::error::QueueError;
+use crate::storage::{Prefix, Store, one_line};
+
+/// A table's place: a store and a prefix. Nothing need be there yet. Cheap to clone.
+#[derive(Clone)]
+pub struct Lake {
+    store: Store,
+    prefix: Prefix,
+    log: LogStoreRef,
+}
+
+/// What came of a PUT of a log entry.
+#[derive(Debug)]
+pub(super) enum Written {
+    /// It is there, and it is ours.
+    Yes,
+    /// The store says that something is there already: maybe ours, after a lost answer.
+    Exists,
+    /// The store refused for a reason that a retry won't change; nothing was written.
+    Refused(String),
+    /// No telling: it may be there or not.
+    Unknown(String),
+}
+
+impl Lake {
+    /// The table at `prefix` of the store's bucket. Sends nothing.
+    ///
+    /// # Errors
+    /// When bucket and prefix make no URL.
+    pub fn new(store: &Store, prefix: Prefix) -> Result<Self, QueueError> {
+        let location = format!("s3://{}/{}", store.config().bucket, prefix.directory());
+        let location = Url::parse(&location)
+            .map_err(|error| QueueError::Table { action: "open", place: location, detail: error.to_string() })?;
+        let root: Arc<dyn ObjectStore> = store.objects().clone();
+        let prefixed = Arc::new(PrefixStore::new(root.clone(), prefix.path().clone()));
+        // delta-rs's default log store on our own client. Its factory for s3:// URLs is the same thing
+        // behind a parse of every ambient AWS_* variable.
+        let log = default_logstore(prefixed, root, &location, &StorageConfig::default());
+        Ok(Self { store: store.clone(), prefix, log })
+    }
+
+    /// The store the table is on.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The table's URL, for messages.
+    pub fn describe(&self) -> String {
+        format!("s3://{}/{}", self.store.config().bucket, self.prefix)
+    }
+
+    pub(super) fn log(&self) -> &LogStoreRef {
+        &self.log
+    }
+
+    /// GETs a version's entry; `None` when it isn't there.
+    pub(super) async fn read_entry(&self, version: u64) -> Result<Option<Bytes>, QueueError> {
+        self.log.read_commit_entry(version).await.map_err(|error| QueueError::Request {
+            what: format!("GET of version {version} of {}", self.describe()),
+            detail: one_line(&error),
+        })
+    }
+
+    /// PUTs a version's entry with `If-None-Match: *`.
+    pub(super) async fn write_entry(&self, version: u64, entry: Bytes, commit_id: Uuid) -> Written {
+        let written = self.log.write_commit_entry(version, CommitOrBytes::LogBytes(entry), commit_id).await;
+        match written {
+            Ok(()) => Written::Yes,
+            Err(TransactionError::VersionAlreadyExists(_)) => Written::Exists,
+            Err(TransactionError::ObjectStore { source }) => match &source {
+                object_store::Error::PermissionDenied { .. }
+                | object_store::Error::Unauthenticated { .. }
+                | object_store::Error::NotFound { .. }
+                | object_store::Error::NotImplemented { .. } => Written::Refused(one_line(&source)),
+                _ => Written::Unknown(one_line(&source)),
+            },
+            Err(error) => Written::Unknown(one_line(&error)),
+        }
+    }
+
+    /// LISTs the versions in the log, ascending: those after `after`, at most `limit` of them.
+    /// Checkpoints, `.crc`, compacted entries and temporary files are not versions.
+    pub(super) async fn list_versions(&self, after: Option<u64>, limit: usize) -> Result<Vec<u64>, QueueError> {
+        let log = self.prefix.child("_delta_log");
+        let objects = self.store.objects();
+        let mut listing = match after {
+            Some(version) => objects.list_with_offset(Some(log.path()), &log.join(&entry_name(version))),
+            None => objects.list(Some(log.path())),
+        };
+        let mut versions = Vec::new();
+        while versions.len() < limit
+            && let Some(object) = listing.next().await
+        {
+            let object = object.map_err(|error| QueueError::Request {
+                what: format!("LIST of the log of {}", self.describe()),
+                detail: one_line(&error),
+            })?;
+            versions.extend(object.location.filename().and_then(version_of_entry));
+        }
+        versions.sort_unstable();
+        Ok(versions)
+    }
+
+    /// The key of a data file, from its path in the log: relative to the table, or an absolute URL
+    /// within the same bucket.
+    pub(super) fn data_key(&self, path: &str) -> Result<Path, String> {
+        let bucket = &self.store.config().bucket;
+        let key = match path.split_once("://") {
+            Some(("s3" | "s3a", rest)) => match rest.split_once('/') {
+                Some((host, key)) if host == bucket => key.to_owned(),
+                _ => return Err(format!("it is outside the bucket `{bucket}`")),
+            },
+            Some((scheme, _)) => return Err(format!("it is on another kind of store ({scheme})")),
+            None => format!("{}{path}", self.prefix.directory()),
+        };
+        Path::parse(key).map_err(|error| error.to_string())
+    }
+
+    /// GETs a data file whole.
+    pub(super) async fn read_file(&self, key: &Path) -> object_store::Result<Bytes> {
+        use object_store::ObjectStoreExt;
+        self.store.objects().get(key).await?.bytes().await
+    }
+
+    /// PUTs a data file of ours.
+    pub(super) async fn write_file(&self, name: &str, body: Bytes) -> Result<(), QueueError> {
+        use object_store::ObjectStoreExt;
+        self.store.objects().put(&self.prefix.join(name), body.into()).await.map(drop).map_err(|error| {
+            QueueError::Request { what: format!("PUT of {name} to {}", self.describe()), detail: one_line(&error) }
+        })
+    }
+}
+
+impl std::fmt::Debug for Lake {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Lake({})", self.describe())
+    }
+}
+
+fn entry_name(version: u64) -> String {
+    format!("{version:020}.json")
+}
+
+/// The version of a log entry's file name; `None` for any other file.
+fn version_of_entry(name: &str) -> Option<u64> {
+    let digits = name.strip_suffix(".json")?;
+    (digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit())).then(|| digits.parse().ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_entries_are_versions() {
+        assert_eq!(version_of_entry(&entry_name(0)), Some(0));
+        assert_eq!(version_of_entry("00000000000000012345.json"), Some(12_345));
+        for name in [
+            "00000000000000000010.checkpoint.parquet",
+            "00000000000000000010.crc",
+            "00000000000000000001.00000000000000000010.compacted.json",
+            "_last_checkpoint",
+            "_commit_3f.json.tmp",
+            "1.json",
+            "0000000000000000001x.json",
+            "99999999999999999999.json",
+        ] {
+            assert_eq!(version_of_entry(name), None, "{name}");
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! A message queue over a Delta Lake table, without a broker.
+//!
+//! A [`Producer`] appends batches: each becomes one small Parquet file, and its commit one conditional
+//! PUT of a log entry. A [`Consumer`] follows the table's versions with one GET each. Any number of
+//! producers and consumers may use one table; the store's conditional PUT is the only thing that
+//! orders them.
+//!
+//! Guarantees: a batch is committed exactly once or its producer reports an error; messages of one
+//! producer come in order; no committed message is skipped silently. Not guaranteed: an order between
+//! producers other than that of their commits, and that nobody else changes the table in ways that a
+//! queue can't follow (which is detected and refused).
+//!
+//! ```no_run
+//! use s3mq::queue::{Batch, Consumer, ConsumerOptions, Lake, Producer, ProducerOptions, Received};
+//! use s3mq::storage::{Backend, Config, Overrides, Store};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let config = Config::resolve(Backend::Minio, &Overrides::default(), |name| std::env::var(name).ok())?;
+//! let lake = Lake::new(&Store::connect(config).await?, "queues/orders".parse()?)?;
+//!
+//! let mut producer = Producer::open(&lake, ProducerOptions::default()).await?;
+//! producer.append(Batch::from_iter(["first", "second"])).await?;
+//! producer.finish().await?;
+//!
+//! let mut consumer = Consumer::open(&lake, ConsumerOptions::default()).await?;
+//! while let Received::Batch(batch) = consumer.next().await? {
+//!     batch.messages().for_each(|message| println!("{}", String::from_utf8_lossy(message)));
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+mod batch;
+mod commit;
+mod consumer;
+mod entry;
+mod error;
+mod lake;
+mod parquet_file;
+mod poll;
+mod producer;
+mod table;
+mod tail;
+
+pub use batch::Batch;
+pub use consumer::{Consumer, ConsumerOptions, LostFile, Received, ReceivedBatch, Start};
+pub use entry::{EndOfStream, Origin, ProducerEpoch};
+pub use error::QueueError;
+pub use lake::Lake;
+pub use parquet_file::DataEncoding;
+pub use poll::Poll;
+pub use producer::{Appended, Producer, ProducerOptions};

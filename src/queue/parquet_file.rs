@@ -1,0 +1,267 @@
+//! Data files: a batch of messages as Parquet, and back.
+//!
+//! What we write is made to be cheap: no dictionary, no statistics, no compression on `data` (a run
+//! is to measure the store, not how well timestamps compress), `producer` and `seq` delta-encoded to
+//! next to nothing. What we read may come from any writer: other encodings and compressions, many row
+//! groups, other columns beside ours, `data` as binary or as string.
+
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int8Type, Int16Type, Int32Type, Int64Type};
+use arrow_array::{Array, ArrayRef, BinaryArray, BooleanArray, Int32Array, Int64Array, RecordBatch};
+use arrow_buffer::{Buffer, OffsetBuffer, ScalarBuffer};
+use arrow_schema::{DataType, Field, Schema};
+use arrow_select::filter::filter;
+use bytes::Bytes;
+use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
+use parquet::arrow::arrow_writer::ArrowWriterOptions;
+use parquet::arrow::{ArrowWriter, ProjectionMask};
+use parquet::basic::{Compression, Encoding};
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::schema::types::ColumnPath;
+
+use super::batch::Batch;
+use super::table::{DATA, DIFF, PRODUCER, SEQ};
+
+/// How the column `data` is encoded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DataEncoding {
+    /// PLAIN: every byte of every message is sent.
+    #[default]
+    Plain,
+    /// `DELTA_BYTE_ARRAY`: each message as what differs from the one before. Timestamps shrink to a
+    /// few bytes.
+    Prefix,
+}
+
+/// Encodes a batch. A failure would be a bug of ours or of the Parquet crate; it is said in words.
+pub(super) fn encode(batch: Batch, producer: i32, first_seq: u64, encoding: DataEncoding) -> Result<Bytes, String> {
+    let rows = batch.len();
+    let payload_bytes = batch.bytes();
+    let data =
+        BinaryArray::new(OffsetBuffer::new(ScalarBuffer::from(batch.offsets)), Buffer::from_vec(batch.values), None);
+    let first_seq = first_seq as i64;
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(data),
+        Arc::new(Int32Array::from_value(producer, rows)),
+        Arc::new(Int64Array::from_iter_values(first_seq..first_seq + rows as i64)),
+    ];
+    let schema = Arc::new(Schema::new(vec![
+        Field::new(DATA, DataType::Binary, false),
+        Field::new(PRODUCER, DataType::Int32, false),
+        Field::new(SEQ, DataType::Int64, false),
+    ]));
+    let properties = WriterProperties::builder()
+        .set_created_by(concat!("s3mq ", env!("CARGO_PKG_VERSION")).to_owned())
+        .set_compression(Compression::UNCOMPRESSED)
+        .set_dictionary_enabled(false)
+        .set_statistics_enabled(EnabledStatistics::None)
+        .set_offset_index_disabled(true)
+        .set_data_page_row_count_limit(usize::MAX)
+        .set_max_row_group_row_count(None)
+        .set_column_encoding(
+            ColumnPath::from(DATA),
+            match encoding {
+                DataEncoding::Plain => Encoding::PLAIN,
+                DataEncoding::Prefix => Encoding::DELTA_BYTE_ARRAY,
+            },
+        )
+        .set_column_encoding(ColumnPath::from(PRODUCER), Encoding::DELTA_BINARY_PACKED)
+        .set_column_encoding(ColumnPath::from(SEQ), Encoding::DELTA_BINARY_PACKED)
+        .build();
+    let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
+    // Length prefixes and the other two columns come to less than six bytes a row.
+    let file = Vec::with_capacity(payload_bytes + 6 * rows + 4096);
+    let written = RecordBatch::try_new(schema.clone(), columns)
+        .map_err(|error| error.to_string())
+        .and_then(|record_batch| {
+            let write = || -> parquet::errors::Result<Vec<u8>> {
+                let mut writer = ArrowWriter::try_new_with_options(file, schema, options)?;
+                writer.write(&record_batch)?;
+                writer.into_inner()
+            };
+            write().map_err(|error| error.to_string())
+        })?;
+    Ok(Bytes::from(written))
+}
+
+/// The rows of a data file, in chunks as the reader gave them.
+#[derive(Debug, Default)]
+pub(super) struct Decoded {
+    pub chunks: Vec<Chunk>,
+    /// Rows with `diff < 0`, left out of the chunks.
+    pub retractions: u64,
+    /// Rows whose `data` is null, left out of the chunks.
+    pub nulls: u64,
+}
+
+/// Some rows: the messages, and their sequence numbers where the file has them.
+#[derive(Clone, Debug)]
+pub(super) struct Chunk {
+    pub data: BinaryArray,
+    pub seq: Option<Int64Array>,
+}
+
+/// Rows decoded at a time; a column of 17-byte messages of this many is about two megabytes.
+const CHUNK_ROWS: usize = 128 * 1024;
+
+/// Decodes a data file of any writer.
+///
+/// # Errors
+/// Says what is wrong with the file.
+pub(super) fn decode(file: Bytes) -> Result<Decoded, String> {
+    // Without the embedded Arrow schema a column is what Parquet says it is: a byte array is binary or
+    // a string, never one of Arrow's dictionaries or views.
+    let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+    let builder = ParquetRecordBatchReaderBuilder::try_new_with_options(file, options)
+        .map_err(|error| error.to_string())?;
+    let wanted: Vec<usize> = builder
+        .schema()
+        .fields()
+        .iter()
+        .enumerate()
+        .filter(|(_, field)| [DATA, SEQ, DIFF].contains(&field.name().as_str()))
+        .map(|(index, _)| index)
+        .collect();
+    let projection = ProjectionMask::roots(builder.parquet_schema(), wanted);
+    let reader = builder
+        .with_projection(projection)
+        .with_batch_size(CHUNK_ROWS)
+        .build()
+        .map_err(|error| error.to_string())?;
+    let mut decoded = Decoded::default();
+    for rows in reader {
+        decoded.take(&rows.map_err(|error| error.to_string())?)?;
+    }
+    Ok(decoded)
+}
+
+impl Decoded {
+    fn take(&mut self, rows: &RecordBatch) -> Result<(), String> {
+        let data = rows.column_by_name(DATA).ok_or("it has no column `data`")?;
+        let mut chunk = Chunk {
+            data: as_binary(data)?,
+            // Another writer's `seq` of another type is a column of its own, not ours.
+            seq: rows.column_by_name(SEQ).and_then(|seq| seq.as_primitive_opt::<Int64Type>().cloned()),
+        };
+        if let Some(diff) = rows.column_by_name(DIFF) {
+            let additions = is_addition(diff)?;
+            self.retractions += additions.false_count() as u64;
+            chunk = chunk.keep(&additions)?;
+        }
+        if chunk.data.null_count() > 0 {
+            self.nulls += chunk.data.null_count() as u64;
+            let present = BooleanArray::from_iter(chunk.data.iter().map(|value| Some(value.is_some())));
+            chunk = chunk.keep(&present)?;
+        }
+        if !chunk.data.is_empty() {
+            self.chunks.push(chunk);
+        }
+        Ok(())
+    }
+}
+
+impl Chunk {
+    fn keep(self, rows: &BooleanArray) -> Result<Self, String> {
+        if rows.false_count() == 0 {
+            return Ok(self);
+        }
+        let keep = |column: &dyn Array| filter(column, rows).map_err(|error| error.to_string());
+        Ok(Self {
+            data: keep(&self.data)?.as_binary().clone(),
+            seq: match &self.seq {
+                Some(seq) => Some(keep(seq)?.as_primitive().clone()),
+                None => None,
+            },
+        })
+    }
+}
+
+fn as_binary(data: &ArrayRef) -> Result<BinaryArray, String> {
+    match data.data_type() {
+        DataType::Binary => Ok(data.as_binary().clone()),
+        DataType::Utf8 => Ok(BinaryArray::from(data.as_string::<i32>().clone())),
+        other => Err(format!("its column `data` is {other}, not binary or string")),
+    }
+}
+
+fn is_addition(diff: &ArrayRef) -> Result<BooleanArray, String> {
+    fn not_below_zero<T: arrow_array::ArrowPrimitiveType>(diff: &ArrayRef) -> BooleanArray
+    where
+        T::Native: Into<i64>,
+    {
+        diff.as_primitive::<T>().iter().map(|value| Some(value.is_none_or(|value| value.into() >= 0))).collect()
+    }
+    match diff.data_type() {
+        DataType::Int8 => Ok(not_below_zero::<Int8Type>(diff)),
+        DataType::Int16 => Ok(not_below_zero::<Int16Type>(diff)),
+        DataType::Int32 => Ok(not_below_zero::<Int32Type>(diff)),
+        DataType::Int64 => Ok(not_below_zero::<Int64Type>(diff)),
+        other => Err(format!("its column `diff` is {other}, not a whole number")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn messages(decoded: &Decoded) -> Vec<Vec<u8>> {
+        decoded.chunks.iter().flat_map(|chunk| chunk.data.iter().flatten().map(<[u8]>::to_vec)).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn what_is_encoded_decodes_to_the_same(
+            sent in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 1..300),
+            first_seq in 0u64..1 << 40,
+            prefix in any::<bool>(),
+        ) {
+            let encoding = if prefix { DataEncoding::Prefix } else { DataEncoding::Plain };
+            let file = encode(sent.iter().collect(), 9, first_seq, encoding).unwrap();
+            let decoded = decode(file).unwrap();
+            prop_assert_eq!(messages(&decoded), sent.clone());
+            let seqs: Vec<i64> = decoded.chunks.iter().flat_map(|chunk| chunk.seq.as_ref().unwrap().values().to_vec()).collect();
+            prop_assert_eq!(seqs, (first_seq as i64..first_seq as i64 + sent.len() as i64).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn bytes_that_are_no_parquet_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert!(decode(Bytes::from(bytes)).is_err());
+        }
+    }
+
+    fn foreign(columns: Vec<(&str, ArrayRef)>) -> Bytes {
+        let rows = RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, column)| (name, column, true))).unwrap();
+        // Three rows a group, dictionary and compression as other writers have them.
+        let properties = WriterProperties::builder()
+            .set_compression(Compression::SNAPPY)
+            .set_max_row_group_row_count(Some(3))
+            .build();
+        let mut writer = ArrowWriter::try_new(Vec::new(), rows.schema(), Some(properties)).unwrap();
+        writer.write(&rows).unwrap();
+        writer.into_inner().unwrap().into()
+    }
+
+    #[test]
+    fn strings_retractions_and_nulls_of_other_writers_are_understood() {
+        let data: ArrayRef = Arc::new(arrow_array::StringArray::from(vec![
+            Some("a"), Some("b"), None, Some("d"), Some("e"), Some("f"), Some("g"),
+        ]));
+        let diff: ArrayRef = Arc::new(Int64Array::from(vec![1, -1, 1, 1, 1, -1, 1]));
+        let time: ArrayRef = Arc::new(Int64Array::from(vec![7; 7]));
+        let decoded = decode(foreign(vec![("time", time), ("data", data), ("diff", diff)])).unwrap();
+        assert_eq!(messages(&decoded), [b"a", b"d", b"e", b"g"]);
+        assert_eq!((decoded.retractions, decoded.nulls), (2, 1));
+        assert!(decoded.chunks.iter().all(|chunk| chunk.seq.is_none()));
+    }
+
+    #[test]
+    fn a_file_without_data_is_named_as_such() {
+        let other: ArrayRef = Arc::new(Int64Array::from(vec![1]));
+        let error = decode(foreign(vec![("other", other)])).unwrap_err();
+        assert!(error.contains("no column `data`"), "{error}");
+    }
+}

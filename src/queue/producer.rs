@@ -1,0 +1,252 @@
+//! Appending: batches become data files, data files become commits, in order.
+//!
+//! The pipeline has three stages that run at once: batches are encoded (on blocking threads) and
+//! uploaded while an earlier commit is in flight; commits go out one at a time, in the order of the
+//! batches; whatever finished uploading meanwhile shares the next commit. So a store that is slower
+//! than the batches come makes commits larger, not more. [`Producer::append`] waits when
+//! [`ProducerOptions::max_inflight_batches`] are on their way, which is the back-pressure.
+//!
+//! A batch is committed whole or, when [`Producer::finish`] fails, is unknown. Nothing is written twice:
+//! a commit whose answer was lost is looked up, not repeated (see [`super::commit`]).
+
+use std::future::Future;
+use std::pin::Pin;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::FuturesOrdered;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use uuid::Uuid;
+
+use super::batch::Batch;
+use super::commit::{Committed, Committer};
+use super::entry::{EndOfStream, Origin, ProducerEpoch, StoredFile, commit_of_end, commit_of_files};
+use super::error::QueueError;
+use super::lake::Lake;
+use super::parquet_file::{DataEncoding, encode};
+use super::table::{self, Access};
+use crate::clock;
+
+/// How a producer works.
+#[derive(Clone, Debug)]
+pub struct ProducerOptions {
+    /// The producer's id; its rows carry it.
+    pub producer_id: i32,
+    /// Encoding of the column `data`.
+    pub data_encoding: DataEncoding,
+    /// How many batches may be encoding, uploading or waiting for their commit.
+    pub max_inflight_batches: usize,
+}
+
+impl Default for ProducerOptions {
+    fn default() -> Self {
+        Self { producer_id: 0, data_encoding: DataEncoding::default(), max_inflight_batches: 4 }
+    }
+}
+
+/// What a producer has committed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Appended {
+    /// Messages.
+    pub messages: u64,
+    /// Data files.
+    pub files: u64,
+    /// Bytes of those files.
+    pub file_bytes: u64,
+    /// Commits, the end of stream included.
+    pub commits: u64,
+    /// PUTs of log entries that had to be sent again.
+    pub commit_retries: u64,
+    /// Versions that another producer took first.
+    pub conflicts: u64,
+    /// The last version committed.
+    pub last_version: Option<u64>,
+}
+
+/// Appends messages to a queue. Each is one epoch: it draws a UUID when opened.
+///
+/// Dropping it abandons what isn't committed; call [`Producer::finish`].
+#[derive(Debug)]
+pub struct Producer {
+    by: ProducerEpoch,
+    next_seq: u64,
+    batches: mpsc::Sender<(u64, Batch)>,
+    pipeline: JoinHandle<Result<Appended, QueueError>>,
+}
+
+impl Producer {
+    /// Opens the table for appending, and creates it where it isn't there.
+    ///
+    /// # Errors
+    /// When the store fails, or the table is not one that we may write to.
+    pub async fn open(lake: &Lake, options: ProducerOptions) -> Result<Self, QueueError> {
+        table::create_if_absent(lake).await?;
+        let opened = table::open(lake).await?;
+        Access::Write.check(lake, Some(&opened.protocol), Some(&opened.metadata))?;
+
+        let by = ProducerEpoch { producer: options.producer_id, epoch: Uuid::new_v4() };
+        let (batches, incoming) = mpsc::channel(1);
+        let pipeline = Pipeline {
+            lake: lake.clone(),
+            by,
+            encoding: options.data_encoding,
+            max_inflight: options.max_inflight_batches.max(1),
+            batches: 0,
+            appended: Appended::default(),
+        };
+        let committer = Committer::after(lake.clone(), opened.version);
+        Ok(Self { by, next_seq: 0, batches, pipeline: tokio::spawn(pipeline.run(committer, incoming)) })
+    }
+
+    /// Who this producer is.
+    pub fn epoch(&self) -> ProducerEpoch {
+        self.by
+    }
+
+    /// Hands a batch over; it becomes one data file. Returns once the pipeline has taken it, not once it
+    /// is committed. An empty batch is nothing.
+    ///
+    /// # Errors
+    /// What ended the pipeline, when an earlier batch failed.
+    pub async fn append(&mut self, batch: Batch) -> Result<(), QueueError> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        batch.check_size()?;
+        let first_seq = self.next_seq;
+        self.next_seq += batch.len() as u64;
+        match self.batches.send((first_seq, batch)).await {
+            Ok(()) => Ok(()),
+            Err(_) => Err(self.why_it_ended().await),
+        }
+    }
+
+    /// Commits what was appended, then the end of the stream, and says what there was.
+    ///
+    /// # Errors
+    /// What ended the pipeline.
+    pub async fn finish(self) -> Result<Appended, QueueError> {
+        drop(self.batches);
+        self.pipeline.await.map_err(|error| QueueError::TaskEnded(error.to_string()))?
+    }
+
+    async fn why_it_ended(&mut self) -> QueueError {
+        match (&mut self.pipeline).await {
+            Ok(Err(error)) => error,
+            Ok(Ok(_)) => QueueError::TaskEnded("it finished early".to_owned()),
+            Err(error) => QueueError::TaskEnded(error.to_string()),
+        }
+    }
+}
+
+struct Pipeline {
+    lake: Lake,
+    by: ProducerEpoch,
+    encoding: DataEncoding,
+    max_inflight: usize,
+    /// Batches handed to a commit so far; the `txn` version.
+    batches: u64,
+    appended: Appended,
+}
+
+/// A commit on its way; it gives the committer back.
+type Commit = Pin<Box<dyn Future<Output = (Committer, Result<Committed, QueueError>)> + Send>>;
+
+impl Pipeline {
+    async fn run(
+        mut self,
+        committer: Committer,
+        mut incoming: mpsc::Receiver<(u64, Batch)>,
+    ) -> Result<Appended, QueueError> {
+        let mut idle = Some(committer);
+        let mut commit: Option<Commit> = None;
+        let mut committing: Vec<StoredFile> = Vec::new();
+        let mut stored: Vec<StoredFile> = Vec::new();
+        let mut uploads = FuturesOrdered::new();
+        let mut open = true;
+        loop {
+            if !stored.is_empty()
+                && let Some(committer) = idle.take()
+            {
+                committing = std::mem::take(&mut stored);
+                commit = Some(self.start_commit(committer, &committing));
+            }
+            let has_room = uploads.len() + stored.len() + committing.len() < self.max_inflight;
+            tokio::select! {
+                (committer, committed) = until_done(&mut commit), if commit.is_some() => {
+                    commit = None;
+                    idle = Some(committer);
+                    self.count(committed?, &committing);
+                    committing.clear();
+                }
+                Some(file) = uploads.next(), if !uploads.is_empty() => {
+                    stored.push(joined(file)??);
+                }
+                batch = incoming.recv(), if open && has_room => match batch {
+                    Some((first_seq, batch)) => uploads.push_back(tokio::spawn(self.start_upload(first_seq, batch))),
+                    None => open = false,
+                },
+                else => break,
+            }
+        }
+        if let Some(mut committer) = idle {
+            let commit_id = Uuid::new_v4();
+            let end = EndOfStream { by: self.by, count: self.appended.messages };
+            let entry = Bytes::from(commit_of_end(commit_id, end, clock::wall_ms()));
+            self.count(committer.commit(entry, commit_id).await?, &[]);
+        }
+        Ok(self.appended)
+    }
+
+    fn start_upload(
+        &self,
+        first_seq: u64,
+        batch: Batch,
+    ) -> impl Future<Output = Result<StoredFile, QueueError>> + Send + use<> {
+        let (lake, by, encoding) = (self.lake.clone(), self.by, self.encoding);
+        async move {
+            let rows = batch.len() as u64;
+            let encoded = tokio::task::spawn_blocking(move || encode(batch, by.producer, first_seq, encoding));
+            let path = format!("part-{}.parquet", Uuid::new_v4());
+            let body = joined(encoded.await)?
+                .map_err(|detail| QueueError::BadFile { version: 0, path: path.clone(), detail })?;
+            let size = body.len() as u64;
+            lake.write_file(&path, body).await?;
+            Ok(StoredFile { path, size, origin: Origin { by, first_seq, rows } })
+        }
+    }
+
+    fn start_commit(&mut self, mut committer: Committer, files: &[StoredFile]) -> Commit {
+        let commit_id = Uuid::new_v4();
+        self.batches += files.len() as u64;
+        let entry = Bytes::from(commit_of_files(commit_id, self.by, self.batches, clock::wall_ms(), files));
+        Box::pin(async move {
+            let committed = committer.commit(entry, commit_id).await;
+            (committer, committed)
+        })
+    }
+
+    fn count(&mut self, committed: Committed, files: &[StoredFile]) {
+        let appended = &mut self.appended;
+        appended.messages += files.iter().map(|file| file.origin.rows).sum::<u64>();
+        appended.files += files.len() as u64;
+        appended.file_bytes += files.iter().map(|file| file.size).sum::<u64>();
+        appended.commits += 1;
+        appended.commit_retries += u64::from(committed.retries);
+        appended.conflicts += u64::from(committed.conflicts);
+        appended.last_version = Some(committed.version);
+    }
+}
+
+/// Waits for a commit that is on its way; for ever where none is.
+async fn until_done(commit: &mut Option<Commit>) -> (Committer, Result<Committed, QueueError>) {
+    match commit {
+        Some(commit) => commit.await,
+        None => std::future::pending().await,
+    }
+}
+
+fn joined<T>(result: Result<T, tokio::task::JoinError>) -> Result<T, QueueError> {
+    result.map_err(|error| QueueError::TaskEnded(error.to_string()))
+}

@@ -1,0 +1,273 @@
+//! The table: its schema, its creation, and whether we may write or read it.
+//!
+//! Commits go to the log directly (see [`super::commit`]), past the checks that delta-rs makes in its
+//! own commit path, so the checks that matter to a queue are made here: once when the table is opened,
+//! and again for each log entry of another writer that carries a `protocol` or `metaData`.
+
+use deltalake::DeltaTable;
+use deltalake::kernel::{DataType, PrimitiveType};
+use deltalake::operations::create::CreateBuilder;
+use deltalake::protocol::SaveMode;
+use serde::Deserialize;
+
+use super::entry::{Metadata, Protocol};
+use super::error::QueueError;
+use super::lake::Lake;
+use crate::storage::one_line;
+
+/// The message.
+pub(super) const DATA: &str = "data";
+/// Who sent it.
+pub(super) const PRODUCER: &str = "producer";
+/// Its number within the producer's epoch.
+pub(super) const SEQ: &str = "seq";
+/// Pathway's change column: rows below 0 are retractions.
+pub(super) const DIFF: &str = "diff";
+
+/// Reader features that change nothing for somebody who follows the log's JSON entries.
+const READER_FEATURES: &[&str] = &["timestampNtz", "vacuumProtocolCheck", "v2Checkpoint"];
+/// Writer features that an append of ours honours.
+const WRITER_FEATURES: &[&str] = &["appendOnly", "invariants"];
+
+/// Creates the table if it isn't there. Two producers may try at once: one wins, both go on.
+pub(super) async fn create_if_absent(lake: &Lake) -> Result<(), QueueError> {
+    let created = CreateBuilder::new()
+        .with_log_store(lake.log().clone())
+        .with_save_mode(SaveMode::Ignore)
+        .with_column(DATA, DataType::Primitive(PrimitiveType::Binary), true, None)
+        .with_column(PRODUCER, DataType::Primitive(PrimitiveType::Integer), true, None)
+        .with_column(SEQ, DataType::Primitive(PrimitiveType::Long), true, None)
+        .with_configuration([
+            ("delta.appendOnly", Some("true")),
+            // The log is what consumers follow; nobody but the operator may shorten it.
+            ("delta.enableExpiredLogCleanup", Some("false")),
+        ])
+        .await;
+    match created {
+        Ok(_) => Ok(()),
+        // Somebody else's version 0 came first.
+        Err(_) if lake.read_entry(0).await?.is_some() => Ok(()),
+        Err(error) => {
+            Err(QueueError::Table { action: "create", place: lake.describe(), detail: one_line(&error) })
+        }
+    }
+}
+
+/// A table as it stands.
+pub(super) struct Opened {
+    /// Its latest version.
+    pub version: u64,
+    /// What it asks of readers and writers.
+    pub protocol: Protocol,
+    /// Its schema and properties.
+    pub metadata: Metadata,
+}
+
+/// Opens an existing table through delta-rs, which reads its checkpoint and log.
+pub(super) async fn open(lake: &Lake) -> Result<Opened, QueueError> {
+    let failed = |detail: String| QueueError::Table { action: "open", place: lake.describe(), detail };
+    let mut table = DeltaTable::new(lake.log().clone());
+    table.load().await.map_err(|error| failed(one_line(&error)))?;
+    let snapshot = table.snapshot().map_err(|error| failed(one_line(&error)))?;
+    // Through JSON, the form in which the log has them: one type and one check for both ways.
+    let read = |value: Result<serde_json::Value, serde_json::Error>| value.map_err(|error| failed(error.to_string()));
+    let protocol = read(serde_json::to_value(snapshot.protocol()))?;
+    let metadata = read(serde_json::to_value(snapshot.metadata()))?;
+    Ok(Opened {
+        version: snapshot.version() as u64,
+        protocol: serde_json::from_value(protocol).map_err(|error| failed(error.to_string()))?,
+        metadata: serde_json::from_value(metadata).map_err(|error| failed(error.to_string()))?,
+    })
+}
+
+/// What has to hold of the table's declarations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    Read,
+    Write,
+}
+
+impl Access {
+    /// Checks what a table, or a log entry of another writer, declares.
+    ///
+    /// # Errors
+    /// [`QueueError::Unsupported`] names what we don't do.
+    pub(super) fn check(
+        self,
+        lake: &Lake,
+        protocol: Option<&Protocol>,
+        metadata: Option<&Metadata>,
+    ) -> Result<(), QueueError> {
+        let verdict = protocol
+            .map_or(Ok(()), |protocol| self.check_protocol(protocol))
+            .and_then(|()| metadata.map_or(Ok(()), |metadata| self.check_metadata(metadata)));
+        let action = match self {
+            Self::Read => "read",
+            Self::Write => "write to",
+        };
+        verdict.map_err(|reason| QueueError::Unsupported { action, place: lake.describe(), reason })
+    }
+
+    fn check_protocol(self, protocol: &Protocol) -> Result<(), String> {
+        let features = |list: &Option<Vec<String>>, allowed: &[&str], kind: &str| {
+            match list.iter().flatten().find(|name| !allowed.contains(&name.as_str())) {
+                Some(name) => Err(format!("the table needs the {kind} feature `{name}`, which s3mq doesn't have")),
+                None => Ok(()),
+            }
+        };
+        match protocol.min_reader_version {
+            ..=1 => {}
+            2 => {} // column mapping, which the properties say is in use or not
+            3 => features(&protocol.reader_features, READER_FEATURES, "reader")?,
+            other => return Err(format!("the table needs reader version {other}; s3mq has 1 to 3")),
+        }
+        if self == Self::Write {
+            match protocol.min_writer_version {
+                ..=2 => {}
+                7 => features(&protocol.writer_features, WRITER_FEATURES, "writer")?,
+                other => {
+                    return Err(format!("the table needs writer version {other}; s3mq writes 2, and 7 with {WRITER_FEATURES:?}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_metadata(self, metadata: &Metadata) -> Result<(), String> {
+        if let Some(mode) = metadata.configuration.get("delta.columnMapping.mode").filter(|mode| *mode != "none") {
+            return Err(format!("the table maps its columns (delta.columnMapping.mode={mode})"));
+        }
+        let schema: Schema = serde_json::from_str(&metadata.schema_string)
+            .map_err(|error| format!("its schema can't be read ({error})"))?;
+        let type_of = |name: &str| schema.fields.iter().find(|field| field.name == name).map(|field| &field.data_type);
+        match type_of(DATA).and_then(|data_type| data_type.as_str()) {
+            Some("binary") => {}
+            Some("string") if self == Self::Read => {}
+            Some(other) => return Err(format!("its column `data` is {other}, not binary")),
+            None => return Err("it has no column `data` of binary or string".to_owned()),
+        }
+        if self == Self::Read {
+            return Ok(());
+        }
+        for (name, expected) in [(PRODUCER, "integer"), (SEQ, "long")] {
+            if type_of(name).and_then(|data_type| data_type.as_str()) != Some(expected) {
+                return Err(format!("it has no column `{name}` of type {expected}; s3mq writes only to tables that it made"));
+            }
+        }
+        if let Some(column) = metadata.partition_columns.first() {
+            return Err(format!("it is partitioned by `{column}`"));
+        }
+        if let Some(name) = metadata.configuration.keys().find(|key| key.starts_with("delta.constraints.")) {
+            return Err(format!("it has the constraint `{name}`"));
+        }
+        for field in &schema.fields {
+            if field.metadata.contains_key("delta.invariants") {
+                return Err(format!("its column `{}` has an invariant", field.name));
+            }
+            if !field.nullable && ![DATA, PRODUCER, SEQ].contains(&field.name.as_str()) {
+                return Err(format!("its column `{}` must not be null, and s3mq doesn't write it", field.name));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Deserialize)]
+struct Schema {
+    fields: Vec<Field>,
+}
+
+#[derive(Deserialize)]
+struct Field {
+    name: String,
+    #[serde(rename = "type")]
+    data_type: serde_json::Value,
+    #[serde(default = "nullable")]
+    nullable: bool,
+    #[serde(default)]
+    metadata: serde_json::Map<String, serde_json::Value>,
+}
+
+fn nullable() -> bool {
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn protocol(reader: i32, writer: i32, features: &[&str]) -> Protocol {
+        let features = Some(features.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+        Protocol {
+            min_reader_version: reader,
+            min_writer_version: writer,
+            reader_features: features.clone(),
+            writer_features: features,
+        }
+    }
+
+    fn metadata(fields: &str) -> Metadata {
+        Metadata {
+            schema_string: format!(r#"{{"type":"struct","fields":[{fields}]}}"#),
+            partition_columns: vec![],
+            configuration: Default::default(),
+        }
+    }
+
+    fn field(name: &str, data_type: &str) -> String {
+        format!(r#"{{"name":"{name}","type":"{data_type}","nullable":true,"metadata":{{}}}}"#)
+    }
+
+    fn ours() -> String {
+        [field("data", "binary"), field("producer", "integer"), field("seq", "long")].join(",")
+    }
+
+    #[test]
+    fn our_own_table_may_be_written() {
+        assert_eq!(Access::Write.check_protocol(&protocol(1, 2, &[])), Ok(()));
+        assert_eq!(Access::Write.check_protocol(&protocol(1, 7, &["appendOnly", "invariants"])), Ok(()));
+        assert_eq!(Access::Write.check_metadata(&metadata(&ours())), Ok(()));
+        let wider = [ours(), field("extra", "string")].join(",");
+        assert_eq!(Access::Write.check_metadata(&metadata(&wider)), Ok(()));
+    }
+
+    #[test]
+    fn features_we_lack_are_named() {
+        for (access, protocol, name) in [
+            (Access::Read, protocol(3, 7, &["deletionVectors"]), "deletionVectors"),
+            (Access::Read, protocol(3, 7, &["madeUp"]), "madeUp"),
+            (Access::Write, protocol(1, 7, &["changeDataFeed"]), "changeDataFeed"),
+            (Access::Read, protocol(9, 9, &[]), "reader version 9"),
+            (Access::Write, protocol(1, 4, &[]), "writer version 4"),
+        ] {
+            let reason = access.check_protocol(&protocol).unwrap_err();
+            assert!(reason.contains(name), "{reason}");
+        }
+    }
+
+    #[test]
+    fn a_reader_needs_only_data() {
+        assert_eq!(Access::Read.check_metadata(&metadata(&field("data", "string"))), Ok(()));
+        assert!(Access::Read.check_metadata(&metadata(&field("data", "long"))).is_err());
+        assert!(Access::Read.check_metadata(&metadata(&field("other", "binary"))).is_err());
+    }
+
+    #[test]
+    fn tables_with_rules_of_their_own_may_not_be_written() {
+        let mut partitioned = metadata(&ours());
+        partitioned.partition_columns = vec!["day".to_owned()];
+        let mut constrained = metadata(&ours());
+        constrained.configuration.insert("delta.constraints.c".to_owned(), "x > 0".to_owned());
+        let mut mapped = metadata(&ours());
+        mapped.configuration.insert("delta.columnMapping.mode".to_owned(), "name".to_owned());
+        let invariant = metadata(&format!(
+            r#"{},{{"name":"x","type":"long","nullable":true,"metadata":{{"delta.invariants":"{{}}"}}}}"#,
+            ours()
+        ));
+        let not_null = metadata(&format!(r#"{},{{"name":"x","type":"long","nullable":false,"metadata":{{}}}}"#, ours()));
+        let foreign = metadata(&field("data", "binary"));
+        for refused in [partitioned, constrained, mapped, invariant, not_null, foreign] {
+            assert!(Access::Write.check_metadata(&refused).is_err(), "{refused:?}");
+        }
+    }
+}

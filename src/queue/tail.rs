@@ -1,0 +1,123 @@
+//! Following the log: which version comes next, and what is in it.
+//!
+//! One GET a version; an absent entry means nothing new. No LIST is sent while commits come. After a
+//! silence of a second or ten intervals, and then every five seconds, one LIST tells silence from a gap:
+//! where later versions exist, the missing one is asked for again for a while (a store may be late),
+//! then the queue stops and names it. A message may be late, never skipped.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::entry::Entry;
+use super::error::QueueError;
+use super::lake::Lake;
+use super::poll::{Poll, Poller};
+use super::table::Access;
+use crate::clock::monotonic_ns;
+
+/// A version that was found.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub version: u64,
+    pub entry: Entry,
+}
+
+/// Follows the log from one version on.
+#[derive(Debug)]
+pub(super) struct Tail {
+    lake: Lake,
+    next: u64,
+    poller: Poller,
+    /// When to ask for the next version, in nanoseconds of the monotonic clock.
+    ask_at_ns: u64,
+    silence: Silence,
+    ignore_removes: bool,
+}
+
+#[derive(Debug)]
+struct Silence {
+    /// How long it may be quiet before the log is listed.
+    patience: Duration,
+    list_at: Instant,
+}
+
+const LIST_EVERY: Duration = Duration::from_secs(5);
+/// A version that is missing while a later one exists is asked for this often, this far apart.
+const GAP_TRIES: u32 = 10;
+const GAP_PAUSE: Duration = Duration::from_millis(300);
+
+impl Tail {
+    pub(super) fn from(lake: Lake, next: u64, poll: Poll, ignore_removes: bool) -> Self {
+        let patience = (poll.interval() * 10).max(Duration::from_secs(1));
+        Self {
+            lake,
+            next,
+            poller: poll.start(),
+            ask_at_ns: 0,
+            silence: Silence { patience, list_at: Instant::now() + patience },
+            ignore_removes,
+        }
+    }
+
+    /// The next version; waits until there is one.
+    ///
+    /// # Errors
+    /// A gap, a log that was cleaned, an entry that can't be read, or one that makes the table something
+    /// we don't read.
+    pub(super) async fn next(&mut self) -> Result<Found, QueueError> {
+        loop {
+            pause_until_ns(self.ask_at_ns).await;
+            let version = self.next;
+            if let Some(bytes) = self.lake.read_entry(version).await? {
+                self.ask_at_ns = self.poller.hit(monotonic_ns());
+                return self.found(version, &bytes);
+            }
+            self.ask_at_ns = self.poller.miss(monotonic_ns());
+            if Instant::now() >= self.silence.list_at {
+                self.silence.list_at = Instant::now() + LIST_EVERY;
+                if let Some(bytes) = self.look_beyond().await? {
+                    self.ask_at_ns = 0;
+                    return self.found(version, &bytes);
+                }
+            }
+        }
+    }
+
+    fn found(&mut self, version: u64, bytes: &[u8]) -> Result<Found, QueueError> {
+        self.silence.list_at = Instant::now() + self.silence.patience;
+        let entry = Entry::parse(bytes).map_err(|detail| QueueError::BadEntry { version, detail })?;
+        Access::Read.check(&self.lake, entry.protocol.as_ref(), entry.metadata.as_ref())?;
+        if entry.removes_rows && !self.ignore_removes {
+            return Err(QueueError::RowsRemoved { version });
+        }
+        self.next = version + 1;
+        Ok(Found { version, entry })
+    }
+
+    /// Where later versions exist: the awaited entry after all, or the error that it is missing.
+    async fn look_beyond(&mut self) -> Result<Option<bytes::Bytes>, QueueError> {
+        let awaited = self.next;
+        let Some(&later) = self.lake.list_versions(Some(awaited), 1).await?.first() else {
+            return Ok(None);
+        };
+        for _ in 0..GAP_TRIES {
+            if let Some(bytes) = self.lake.read_entry(awaited).await? {
+                return Ok(Some(bytes));
+            }
+            tokio::time::sleep(GAP_PAUSE).await;
+        }
+        match self.lake.list_versions(None, 1).await?.first() {
+            Some(&oldest) if oldest > awaited => Err(QueueError::CleanedAway { gone: awaited..=oldest - 1, oldest }),
+            _ => Err(QueueError::Gap { missing: awaited..=later - 1, next: later }),
+        }
+    }
+}
+
+/// Sleeps until a reading of the monotonic clock.
+async fn pause_until_ns(at_ns: u64) {
+    let left_ns = at_ns.saturating_sub(monotonic_ns());
+    if left_ns > 0 {
+        tokio::time::sleep(Duration::from_nanos(left_ns)).await;
+    }
+}

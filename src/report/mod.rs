@@ -1,0 +1,20 @@
+//! Exporters: what a run found out, as files and as a table.
+//!
+//! Each exporter turns numbers into bytes; [`PartialFile`] is the one that knows how a result file comes
+//! to be: it grows as `….partial` and gets its name when its step has ended, so that a file without
+//! `.partial` is always whole. To add an exporter: a file here, a line below, and its call where a step ends
+//! (`bench::step`).
+
+mod partial;
+mod rate_csv;
+mod raw_csv;
+mod step;
+mod summary_csv;
+mod table;
+
+pub use partial::{PartialFile, prepare_directory};
+pub use rate_csv::RateCsv;
+pub use raw_csv::RawCsv;
+pub use step::{Outcome, RunInfo, StepReport, step_json};
+pub use summary_csv::summary_csv;
+pub use table::table;

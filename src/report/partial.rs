@@ -1,0 +1,113 @@
+//! Result files that are either whole or marked as partial.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+/// A file that grows as `NAME.partial` and becomes `NAME` when it is finished. One that is dropped
+/// unfinished stays behind as partial, with what it has.
+#[derive(Debug)]
+pub struct PartialFile {
+    writer: BufWriter<File>,
+    target: PathBuf,
+}
+
+impl PartialFile {
+    /// Creates the partial file, in place of an older one.
+    ///
+    /// # Errors
+    /// When it can't be created; the message names it.
+    pub fn create(target: &Path) -> io::Result<Self> {
+        let partial = partial_name(target);
+        let file = File::create(&partial).map_err(|error| named(&partial, &error))?;
+        Ok(Self { writer: BufWriter::with_capacity(256 << 10, file), target: target.to_owned() })
+    }
+
+    /// Gives the file its name.
+    ///
+    /// # Errors
+    /// When it can't be written or renamed; the message names it.
+    pub fn finish(mut self) -> io::Result<()> {
+        self.writer.flush().map_err(|error| named(&self.target, &error))?;
+        fs::rename(partial_name(&self.target), &self.target).map_err(|error| named(&self.target, &error))
+    }
+
+    /// Writes a whole file at once, by way of its partial name.
+    ///
+    /// # Errors
+    /// When it can't be written or renamed; the message names it.
+    pub fn write_whole(target: &Path, bytes: &[u8]) -> io::Result<()> {
+        let mut file = Self::create(target)?;
+        file.write_all(bytes)?;
+        file.finish()
+    }
+}
+
+impl Write for PartialFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.writer.write(bytes).map_err(|error| named(&self.target, &error))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush().map_err(|error| named(&self.target, &error))
+    }
+}
+
+/// Creates a directory for results and proves that files can be written there.
+///
+/// # Errors
+/// When it can't be created or written to; the message names it.
+pub fn prepare_directory(directory: &Path) -> io::Result<()> {
+    fs::create_dir_all(directory).map_err(|error| named(directory, &error))?;
+    let probe = directory.join(".s3mq-writable.partial");
+    File::create(&probe).map_err(|error| named(directory, &error))?;
+    fs::remove_file(&probe).map_err(|error| named(directory, &error))
+}
+
+fn partial_name(target: &Path) -> PathBuf {
+    let mut name = OsString::from(target.as_os_str());
+    name.push(".partial");
+    PathBuf::from(name)
+}
+
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_gets_its_name_only_when_finished() {
+        let directory = tempfile::tempdir().unwrap();
+        let target = directory.path().join("1000.csv");
+        let mut file = PartialFile::create(&target).unwrap();
+        file.write_all(b"rows").unwrap();
+        assert!(!target.exists());
+        file.finish().unwrap();
+        assert_eq!(fs::read(&target).unwrap(), b"rows");
+        assert!(!directory.path().join("1000.csv.partial").exists());
+    }
+
+    #[test]
+    fn an_unfinished_file_stays_partial_with_what_it_has() {
+        let directory = tempfile::tempdir().unwrap();
+        let target = directory.path().join("1000.csv");
+        let mut file = PartialFile::create(&target).unwrap();
+        file.write_all(b"rows").unwrap();
+        drop(file);
+        assert!(!target.exists());
+        assert_eq!(fs::read(directory.path().join("1000.csv.partial")).unwrap(), b"rows");
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        fs::write(&file, b"").unwrap();
+        let error = prepare_directory(&file.join("results")).unwrap_err();
+        assert!(error.to_string().contains("file"), "{error}");
+    }
+}

@@ -1,0 +1,90 @@
+//! What one rate of a sweep came to, with everything it was run with.
+
+use serde::Serialize;
+
+use crate::events::{ConsumerSummary, ProducerSummary};
+use crate::units::Rate;
+
+/// How a rate ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Every message that was sent came through.
+    Complete,
+    /// The consumer had not caught up when the drain deadline passed.
+    Collapsed,
+    /// Committed messages were skipped, unreadable, doubled or reordered.
+    Lossy,
+}
+
+impl Outcome {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Collapsed => "collapsed",
+            Self::Lossy => "lossy",
+        }
+    }
+}
+
+/// What holds for all rates of a sweep.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunInfo {
+    /// s3mq's version and commit.
+    pub version: String,
+    /// The store, without secrets.
+    pub store: String,
+    /// How long each rate streamed.
+    pub seconds_to_stream: f64,
+    /// Producers' commit interval.
+    pub autocommit_duration_ms: u64,
+    /// Bytes a message.
+    pub message_bytes: usize,
+    /// What fills a message up: `text` or `random`.
+    pub payload: String,
+    /// Encoding of the column `data`: `plain` or `prefix`.
+    pub data_encoding: String,
+    /// Polling policy: `adaptive` or `fixed`.
+    pub poll: String,
+    /// Pause between two questions of the fixed policy; the expected cadence of the adaptive one.
+    pub poll_interval_ms: f64,
+    /// What was left out at the beginning.
+    pub warmup_seconds: f64,
+    /// Whether bodies were left out of request signatures.
+    pub unsigned_payload: bool,
+    /// Logical processors of this machine.
+    pub processors: usize,
+}
+
+/// The result of one rate.
+#[derive(Clone, Debug, Serialize)]
+pub struct StepReport {
+    /// Target, messages a second.
+    #[serde(serialize_with = "as_number")]
+    pub rate: Rate,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Messages planned and never committed.
+    pub unsent: u64,
+    /// The producer's account.
+    pub producer: ProducerSummary,
+    /// The consumer's account.
+    pub consumer: ConsumerSummary,
+}
+
+fn as_number<S: serde::Serializer>(rate: &Rate, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(rate.per_second())
+}
+
+/// `{rate}.json`: the result of one rate with everything it was run with.
+pub fn step_json(info: &RunInfo, step: &StepReport) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct File<'a> {
+        run: &'a RunInfo,
+        result: &'a StepReport,
+    }
+    let mut bytes = serde_json::to_vec_pretty(&File { run: info, result: step }).unwrap_or_default();
+    bytes.push(b'\n');
+    bytes
+}
