@@ -38,12 +38,16 @@ pub(super) async fn run(
     let messages = rate.messages_in(config.seconds);
     let anchor = Anchor::now();
     let (consumer_arguments, producer_arguments) = arguments(config, rate, prefix, messages, &anchor);
-    let shown = [&consumer_arguments, &producer_arguments].map(|arguments| format!("s3mq {}", arguments.join(" ")));
+    let shown =
+        [&consumer_arguments, &producer_arguments].map(|arguments| format!("s3mq {}", arguments.join(" ")));
     console.step_started(rate, messages, &shown);
 
     let start = |role, arguments: &[String]| {
-        Child::start(role, arguments, &config.flags.environment)
-            .map_err(|error| BenchError::Role { rate, role, problem: format!("could not be started: {error}") })
+        Child::start(role, arguments, &config.flags.environment).map_err(|error| BenchError::Role {
+            rate,
+            role,
+            problem: format!("could not be started: {error}"),
+        })
     };
     let mut consumer = start("consumer", &consumer_arguments)?;
     if let Err(error) = until_ready(&mut consumer, rate).await {

@@ -185,7 +185,9 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     }
     let lossy = steps.iter().any(|step| step.outcome == crate::report::Outcome::Lossy);
     match swept {
-        Ok(exit) if lossy => Err(Failure { exit, message: "committed messages did not come through whole".to_owned() }),
+        Ok(exit) if lossy => {
+            Err(Failure { exit, message: "committed messages did not come through whole".to_owned() })
+        }
         Ok(exit) => Ok(exit),
         Err(error) => Err(Failure {
             exit: match error {
@@ -319,7 +321,8 @@ impl Console for StepConsole {
     }
 
     fn step_progress(&mut self, sent: u64, received: u64) {
-        let text = format!("{} sent, {} received of {}", grouped(sent), grouped(received), grouped(self.planned));
+        let text =
+            format!("{} sent, {} received of {}", grouped(sent), grouped(received), grouped(self.planned));
         if let Some(progress) = &mut self.progress {
             progress.update(received, &text);
         }
@@ -329,7 +332,13 @@ impl Console for StepConsole {
         self.progress = None;
         let latency = step.consumer.latency.as_ref().map_or_else(
             || "nothing measured".to_owned(),
-            |latency| format!("p50 {:.1} ms, p99 {:.1} ms", latency.p50_us as f64 / 1e3, latency.p99_us as f64 / 1e3),
+            |latency| {
+                format!(
+                    "p50 {:.1} ms, p99 {:.1} ms",
+                    latency.p50_us as f64 / 1e3,
+                    latency.p99_us as f64 / 1e3
+                )
+            },
         );
         say(&format!(
             "rate {}: {}, {} of {} received, {latency}",

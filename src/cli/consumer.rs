@@ -94,7 +94,10 @@ fn parse_start(text: &str) -> Result<Start, String> {
     match text {
         "earliest" => Ok(Start::Earliest),
         "latest" => Ok(Start::Latest),
-        version => version.parse().map(Start::Version).map_err(|_| "must be `earliest`, `latest` or a version".to_owned()),
+        version => version
+            .parse()
+            .map(Start::Version)
+            .map_err(|_| "must be `earliest`, `latest` or a version".to_owned()),
     }
 }
 
@@ -102,7 +105,10 @@ fn parse_start(text: &str) -> Result<Start, String> {
 pub(super) fn parse_warmup(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(0.0) => Ok(0.0),
-        _ => text.parse::<Seconds>().map(Seconds::as_f64).map_err(|_| "must be a number of seconds, 0 or more".to_owned()),
+        _ => text
+            .parse::<Seconds>()
+            .map(Seconds::as_f64)
+            .map_err(|_| "must be a number of seconds, 0 or more".to_owned()),
     }
 }
 
@@ -123,7 +129,8 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         anchor: args.role.anchor(),
     };
     let store = args.storage.resolve_lake(&args.lake_path)?;
-    let mut files = Files::create(&args).map_err(|error| Failure::usage(format!("cannot write results: {error}")))?;
+    let mut files =
+        Files::create(&args).map_err(|error| Failure::usage(format!("cannot write results: {error}")))?;
     let stop = signals::watch(args.role.exit_on_stdin_eof)?;
     let mut progress = Progress::new("consumer".to_owned(), args.expected_messages, args.role.quiet);
     let prefix = args.lake_path.prefix.clone();
@@ -179,7 +186,8 @@ fn verdict(args: &Args, summary: &ConsumerSummary) -> Result<Exit, Failure> {
         });
     }
     if summary.ended == Ended::DrainTimeout {
-        let expected = args.expected_messages.map_or("an unknown number".to_owned(), |count| count.to_string());
+        let expected =
+            args.expected_messages.map_or("an unknown number".to_owned(), |count| count.to_string());
         return Err(Failure::runtime(format!(
             "nothing came for {} s after {} of {expected} messages; a producer may have died \
              (--drain-timeout-seconds waits longer)",

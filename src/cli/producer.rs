@@ -29,8 +29,13 @@ pub(super) struct Args {
     rate: RateArg,
 
     /// How long to send, in seconds; rate times seconds, rounded once, is how many messages are sent
-    #[arg(long, env = "S3MQ_SECONDS_TO_STREAM", value_name = "SECONDS", required_unless_present = "messages",
-          conflicts_with = "messages")]
+    #[arg(
+        long,
+        env = "S3MQ_SECONDS_TO_STREAM",
+        value_name = "SECONDS",
+        required_unless_present = "messages",
+        conflicts_with = "messages"
+    )]
     seconds_to_stream: Option<Seconds>,
 
     /// How many messages to send, in place of --seconds-to-stream
@@ -41,7 +46,13 @@ pub(super) struct Args {
     commit: CommitArgs,
 
     /// This producer's id; its rows carry it
-    #[arg(long, env = "S3MQ_PRODUCER_ID", value_name = "ID", default_value_t = 0, allow_negative_numbers = true)]
+    #[arg(
+        long,
+        env = "S3MQ_PRODUCER_ID",
+        value_name = "ID",
+        default_value_t = 0,
+        allow_negative_numbers = true
+    )]
     producer_id: i32,
 
     #[command(flatten)]
@@ -82,7 +93,9 @@ impl RoleArgs {
         match &self.clock_anchor {
             Some(anchor) if anchor.is_of_this_boot() => anchor.clone(),
             Some(_) => {
-                tracing::warn!("--clock-anchor was taken on another host or before a reboot; using this host's clock");
+                tracing::warn!(
+                    "--clock-anchor was taken on another host or before a reboot; using this host's clock"
+                );
                 Anchor::now()
             }
             None => Anchor::now(),
@@ -108,7 +121,9 @@ impl Args {
     fn schedule(&self) -> Result<Schedule, Failure> {
         let schedule = match (self.rate, self.messages, self.seconds_to_stream) {
             (RateArg::Paced(rate), Some(messages), _) => Schedule::Paced { rate, messages },
-            (RateArg::Paced(rate), None, Some(seconds)) => Schedule::Paced { rate, messages: rate.messages_in(seconds) },
+            (RateArg::Paced(rate), None, Some(seconds)) => {
+                Schedule::Paced { rate, messages: rate.messages_in(seconds) }
+            }
             (RateArg::Max, Some(messages), _) => Schedule::Flood { messages },
             (RateArg::Max, None, Some(seconds)) => Schedule::FloodFor(seconds),
             (_, None, None) => return Err(Failure::usage("give --seconds-to-stream or --messages")),

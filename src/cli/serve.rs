@@ -35,7 +35,11 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     let credentials = match (variable("S3MQ_SERVE_ACCESS_KEY"), variable("S3MQ_SERVE_SECRET_KEY")) {
         (Some(access_key), Some(secret_key)) => Some(Credentials { access_key, secret_key }),
         (None, None) => None,
-        _ => return Err(Failure::usage("set both S3MQ_SERVE_ACCESS_KEY and S3MQ_SERVE_SECRET_KEY, or neither")),
+        _ => {
+            return Err(Failure::usage(
+                "set both S3MQ_SERVE_ACCESS_KEY and S3MQ_SERVE_SECRET_KEY, or neither",
+            ));
+        }
     };
     let mut stop = signals::watch(false)?;
     let server = Server::start(Config {

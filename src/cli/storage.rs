@@ -90,7 +90,9 @@ impl StorageArgs {
         };
         let bucket = match (bucket, self.bucket.as_deref()) {
             (Some(path), Some(flag)) if path != flag => {
-                return Err(Failure::usage(format!("--lake-path names the bucket `{path}`, --bucket `{flag}`")));
+                return Err(Failure::usage(format!(
+                    "--lake-path names the bucket `{path}`, --bucket `{flag}`"
+                )));
             }
             (path, flag) => path.or(flag).map(str::to_owned),
         };
@@ -117,7 +119,8 @@ pub(super) async fn preflight(
     create_bucket: bool,
     report: impl FnMut(storage::Check),
 ) -> Result<(), Failure> {
-    let store = Store::connect(config.with_timeouts(PREFLIGHT_REQUEST_TIMEOUT, PREFLIGHT_RETRY_TIMEOUT)).await?;
+    let store =
+        Store::connect(config.with_timeouts(PREFLIGHT_REQUEST_TIMEOUT, PREFLIGHT_RETRY_TIMEOUT)).await?;
     if create_bucket {
         store.admin().create_bucket().await?;
     }

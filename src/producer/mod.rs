@@ -20,7 +20,7 @@ use crate::stop::Stop;
 use crate::units::{Rate, Seconds};
 
 pub use pacer::MAX_BATCH_BYTES;
-use pacer::{Pacer, Paced};
+use pacer::{Paced, Pacer};
 use payload::Payload;
 pub use payload::{Padding, STAMP_BYTES};
 
@@ -124,7 +124,8 @@ pub async fn run(
         committed: appended.messages,
         sending_seconds,
         // n messages span n - 1 gaps.
-        achieved_rate: (handed_over > 1 && elapsed_ns > 0).then(|| (handed_over - 1) as f64 / sending_seconds),
+        achieved_rate: (handed_over > 1 && elapsed_ns > 0)
+            .then(|| (handed_over - 1) as f64 / sending_seconds),
         send_delay: send_delay.and_then(|delays| delays.summary()),
         files: appended.files,
         file_bytes: appended.file_bytes,

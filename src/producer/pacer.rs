@@ -110,7 +110,11 @@ impl Pacer {
                 }
                 alike += 1;
                 if cutter.push(&mut self.payload, start_us + due_us).is_err() {
-                    return Paced { handed_over: index, elapsed_ns: now_ns - self.start_ns, send_delay: Some(delays) };
+                    return Paced {
+                        handed_over: index,
+                        elapsed_ns: now_ns - self.start_ns,
+                        send_delay: Some(delays),
+                    };
                 }
             }
             delays.record(delay_us, alike);
@@ -205,7 +209,11 @@ mod tests {
     use crate::producer::payload::Padding;
     use crate::stop::stop;
 
-    fn pacer(schedule: Schedule, interval_ms: u64, batches: mpsc::Sender<Batch>) -> (Pacer, crate::stop::Stopper) {
+    fn pacer(
+        schedule: Schedule,
+        interval_ms: u64,
+        batches: mpsc::Sender<Batch>,
+    ) -> (Pacer, crate::stop::Stopper) {
         let (stopper, stop) = stop();
         let pacer = Pacer {
             schedule,

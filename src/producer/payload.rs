@@ -44,8 +44,10 @@ impl Payload {
         let pool = match padding {
             Padding::Text => (b'a'..=b'z').cycle().take(padding_bytes).collect(),
             Padding::Random => {
-                const SYMBOLS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-                let mut pool = vec![0; if padding_bytes == 0 { 0 } else { RANDOM_POOL_BYTES + padding_bytes }];
+                const SYMBOLS: &[u8; 64] =
+                    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+                let mut pool =
+                    vec![0; if padding_bytes == 0 { 0 } else { RANDOM_POOL_BYTES + padding_bytes }];
                 random.fill_bytes(&mut pool);
                 pool.iter_mut().for_each(|byte| *byte = SYMBOLS[usize::from(*byte & 63)]);
                 pool

@@ -76,7 +76,9 @@ impl Committer {
                         conflicts += 1;
                         format!("{conflicts} versions in a row were taken by other producers")
                     }
-                    Whose::Nobodys => "the store says that the version exists, but it can't be read".to_owned(),
+                    Whose::Nobodys => {
+                        "the store says that the version exists, but it can't be read".to_owned()
+                    }
                 },
                 Written::Unknown(problem) => problem,
                 Written::Refused(problem) => return Err(self.failed(start, retries + 1, problem)),

@@ -213,7 +213,9 @@ impl Consumer {
                         Pending => return Pending,
                     };
                     self.head = None;
-                    return Ready(fetched.map_err(|error| QueueError::TaskEnded(error.to_string())).flatten());
+                    return Ready(
+                        fetched.map_err(|error| QueueError::TaskEnded(error.to_string())).flatten(),
+                    );
                 }
                 match self.slots.poll_recv(context) {
                     Ready(Some(Slot::Ready(received))) => return Ready(received),
@@ -279,7 +281,13 @@ impl Follower {
 
 async fn fetch(lake: Lake, version: u64, add: Add, permits: Permits) -> Result<Received, QueueError> {
     let lost = |reason: String| {
-        Received::Lost(LostFile { version, path: add.path.clone(), rows: add.rows, origin: add.origin, reason })
+        Received::Lost(LostFile {
+            version,
+            path: add.path.clone(),
+            rows: add.rows,
+            origin: add.origin,
+            reason,
+        })
     };
     let key = match lake.data_key(&add.path) {
         Ok(key) => key,

@@ -230,34 +230,43 @@ pub(super) fn commit_of_files(
     files: &[StoredFile],
 ) -> Vec<u8> {
     let mut lines = Vec::with_capacity(512 * (files.len() + 1));
-    push_line(&mut lines, &json!({ "commitInfo": {
-        "timestamp": now_ms,
-        "operation": "WRITE",
-        "operationParameters": { "mode": "Append" },
-        "engineInfo": concat!("s3mq/", env!("CARGO_PKG_VERSION")),
-        "isBlindAppend": true,
-        "s3mq.commitId": commit_id,
-    }}));
-    push_line(&mut lines, &json!({ "txn": {
-        "appId": format!("{}/{}", by.producer, by.epoch),
-        "version": last_batch,
-        "lastUpdated": now_ms,
-    }}));
+    push_line(
+        &mut lines,
+        &json!({ "commitInfo": {
+            "timestamp": now_ms,
+            "operation": "WRITE",
+            "operationParameters": { "mode": "Append" },
+            "engineInfo": concat!("s3mq/", env!("CARGO_PKG_VERSION")),
+            "isBlindAppend": true,
+            "s3mq.commitId": commit_id,
+        }}),
+    );
+    push_line(
+        &mut lines,
+        &json!({ "txn": {
+            "appId": format!("{}/{}", by.producer, by.epoch),
+            "version": last_batch,
+            "lastUpdated": now_ms,
+        }}),
+    );
     for file in files {
-        push_line(&mut lines, &json!({ "add": {
-            "path": file.path,
-            "partitionValues": {},
-            "size": file.size,
-            "modificationTime": now_ms,
-            "dataChange": true,
-            "stats": format!("{{\"numRecords\":{}}}", file.origin.rows),
-            "tags": {
-                "s3mq.producer": file.origin.by.producer.to_string(),
-                "s3mq.epoch": file.origin.by.epoch,
-                "s3mq.firstSeq": file.origin.first_seq.to_string(),
-                "s3mq.rows": file.origin.rows.to_string(),
-            },
-        }}));
+        push_line(
+            &mut lines,
+            &json!({ "add": {
+                "path": file.path,
+                "partitionValues": {},
+                "size": file.size,
+                "modificationTime": now_ms,
+                "dataChange": true,
+                "stats": format!("{{\"numRecords\":{}}}", file.origin.rows),
+                "tags": {
+                    "s3mq.producer": file.origin.by.producer.to_string(),
+                    "s3mq.epoch": file.origin.by.epoch,
+                    "s3mq.firstSeq": file.origin.first_seq.to_string(),
+                    "s3mq.rows": file.origin.rows.to_string(),
+                },
+            }}),
+        );
     }
     lines
 }
@@ -265,15 +274,18 @@ pub(super) fn commit_of_files(
 /// The bytes of a commit that ends a stream: a `commitInfo` alone.
 pub(super) fn commit_of_end(commit_id: Uuid, end: EndOfStream, now_ms: i64) -> Vec<u8> {
     let mut lines = Vec::with_capacity(512);
-    push_line(&mut lines, &json!({ "commitInfo": {
-        "timestamp": now_ms,
-        "operation": "END OF STREAM",
-        "operationParameters": {},
-        "engineInfo": concat!("s3mq/", env!("CARGO_PKG_VERSION")),
-        "isBlindAppend": true,
-        "s3mq.commitId": commit_id,
-        "s3mq.end": end,
-    }}));
+    push_line(
+        &mut lines,
+        &json!({ "commitInfo": {
+            "timestamp": now_ms,
+            "operation": "END OF STREAM",
+            "operationParameters": {},
+            "engineInfo": concat!("s3mq/", env!("CARGO_PKG_VERSION")),
+            "isBlindAppend": true,
+            "s3mq.commitId": commit_id,
+            "s3mq.end": end,
+        }}),
+    );
     lines
 }
 

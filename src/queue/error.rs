@@ -19,7 +19,9 @@ pub enum QueueError {
         detail: String,
     },
     /// A commit was refused or could not be brought to an end.
-    #[error("version {version} could not be committed after {attempts} attempts in {elapsed_seconds:.1} s: {detail}")]
+    #[error(
+        "version {version} could not be committed after {attempts} attempts in {elapsed_seconds:.1} s: {detail}"
+    )]
     Commit {
         /// The version it was meant to be.
         version: u64,
@@ -85,7 +87,9 @@ pub enum QueueError {
         detail: String,
     },
     /// A writer changed existing rows, which a queue can't deliver.
-    #[error("version {version} removes rows that may have been delivered; another writer uses this table as more than a queue")]
+    #[error(
+        "version {version} removes rows that may have been delivered; another writer uses this table as more than a queue"
+    )]
     RowsRemoved {
         /// Which version.
         version: u64,
@@ -120,6 +124,9 @@ mod tests {
         let gap = QueueError::Gap { missing: 3..=3, next: 4 };
         assert!(gap.to_string().contains("version 3 is missing, while 4 exists"), "{gap}");
         let gone = QueueError::CleanedAway { gone: 51..=99, oldest: 100 };
-        assert!(gone.to_string().contains("versions 51-99 are gone, the oldest that is left is 100"), "{gone}");
+        assert!(
+            gone.to_string().contains("versions 51-99 are gone, the oldest that is left is 100"),
+            "{gone}"
+        );
     }
 }

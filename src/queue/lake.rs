@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use deltalake::logstore::{CommitOrBytes, LogStoreRef, StorageConfig, default_logstore};
 use deltalake::kernel::transaction::TransactionError;
+use deltalake::logstore::{CommitOrBytes, LogStoreRef, StorageConfig, default_logstore};
 use futures::StreamExt;
+use object_store::ObjectStore;
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
-use object_store::ObjectStore;
 use url::Url;
 use uuid::Uuid;
 
@@ -43,8 +43,11 @@ impl Lake {
     /// When bucket and prefix make no URL.
     pub fn new(store: &Store, prefix: Prefix) -> Result<Self, QueueError> {
         let location = format!("s3://{}/{}", store.config().bucket, prefix.directory());
-        let location = Url::parse(&location)
-            .map_err(|error| QueueError::Table { action: "open", place: location, detail: error.to_string() })?;
+        let location = Url::parse(&location).map_err(|error| QueueError::Table {
+            action: "open",
+            place: location,
+            detail: error.to_string(),
+        })?;
         let root: Arc<dyn ObjectStore> = store.objects().clone();
         let prefixed = Arc::new(PrefixStore::new(root.clone(), prefix.path().clone()));
         // delta-rs's default log store on our own client. Its factory for s3:// URLs is the same thing
@@ -94,7 +97,11 @@ impl Lake {
 
     /// LISTs the versions in the log, ascending: those after `after`, at most `limit` of them.
     /// Checkpoints, `.crc`, compacted entries and temporary files are not versions.
-    pub(super) async fn list_versions(&self, after: Option<u64>, limit: usize) -> Result<Vec<u64>, QueueError> {
+    pub(super) async fn list_versions(
+        &self,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<u64>, QueueError> {
         let log = self.prefix.child("_delta_log");
         let objects = self.store.objects();
         let mut listing = match after {
@@ -140,7 +147,10 @@ impl Lake {
     pub(super) async fn write_file(&self, name: &str, body: Bytes) -> Result<(), QueueError> {
         use object_store::ObjectStoreExt;
         self.store.objects().put(&self.prefix.join(name), body.into()).await.map(drop).map_err(|error| {
-            QueueError::Request { what: format!("PUT of {name} to {}", self.describe()), detail: one_line(&error) }
+            QueueError::Request {
+                what: format!("PUT of {name} to {}", self.describe()),
+                detail: one_line(&error),
+            }
         })
     }
 }

@@ -36,11 +36,19 @@ pub enum DataEncoding {
 }
 
 /// Encodes a batch. A failure would be a bug of ours or of the Parquet crate; it is said in words.
-pub(super) fn encode(batch: Batch, producer: i32, first_seq: u64, encoding: DataEncoding) -> Result<Bytes, String> {
+pub(super) fn encode(
+    batch: Batch,
+    producer: i32,
+    first_seq: u64,
+    encoding: DataEncoding,
+) -> Result<Bytes, String> {
     let rows = batch.len();
     let payload_bytes = batch.bytes();
-    let data =
-        BinaryArray::new(OffsetBuffer::new(ScalarBuffer::from(batch.offsets)), Buffer::from_vec(batch.values), None);
+    let data = BinaryArray::new(
+        OffsetBuffer::new(ScalarBuffer::from(batch.offsets)),
+        Buffer::from_vec(batch.values),
+        None,
+    );
     let first_seq = first_seq as i64;
     let columns: Vec<ArrayRef> = vec![
         Arc::new(data),
@@ -73,16 +81,16 @@ pub(super) fn encode(batch: Batch, producer: i32, first_seq: u64, encoding: Data
     let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
     // Length prefixes and the other two columns come to less than six bytes a row.
     let file = Vec::with_capacity(payload_bytes + 6 * rows + 4096);
-    let written = RecordBatch::try_new(schema.clone(), columns)
-        .map_err(|error| error.to_string())
-        .and_then(|record_batch| {
+    let written = RecordBatch::try_new(schema.clone(), columns).map_err(|error| error.to_string()).and_then(
+        |record_batch| {
             let write = || -> parquet::errors::Result<Vec<u8>> {
                 let mut writer = ArrowWriter::try_new_with_options(file, schema, options)?;
                 writer.write(&record_batch)?;
                 writer.into_inner()
             };
             write().map_err(|error| error.to_string())
-        })?;
+        },
+    )?;
     Ok(Bytes::from(written))
 }
 
@@ -191,7 +199,10 @@ fn is_addition(diff: &ArrayRef) -> Result<BooleanArray, String> {
     where
         T::Native: Into<i64>,
     {
-        diff.as_primitive::<T>().iter().map(|value| Some(value.is_none_or(|value| value.into() >= 0))).collect()
+        diff.as_primitive::<T>()
+            .iter()
+            .map(|value| Some(value.is_none_or(|value| value.into() >= 0)))
+            .collect()
     }
     match diff.data_type() {
         DataType::Int8 => Ok(not_below_zero::<Int8Type>(diff)),
@@ -234,7 +245,10 @@ mod tests {
     }
 
     fn foreign(columns: Vec<(&str, ArrayRef)>) -> Bytes {
-        let rows = RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, column)| (name, column, true))).unwrap();
+        let rows = RecordBatch::try_from_iter_with_nullable(
+            columns.into_iter().map(|(name, column)| (name, column, true)),
+        )
+        .unwrap();
         // Three rows a group, dictionary and compression as other writers have them.
         let properties = WriterProperties::builder()
             .set_compression(Compression::SNAPPY)
@@ -248,7 +262,13 @@ mod tests {
     #[test]
     fn strings_retractions_and_nulls_of_other_writers_are_understood() {
         let data: ArrayRef = Arc::new(arrow_array::StringArray::from(vec![
-            Some("a"), Some("b"), None, Some("d"), Some("e"), Some("f"), Some("g"),
+            Some("a"),
+            Some("b"),
+            None,
+            Some("d"),
+            Some("e"),
+            Some("f"),
+            Some("g"),
         ]));
         let diff: ArrayRef = Arc::new(Int64Array::from(vec![1, -1, 1, 1, 1, -1, 1]));
         let time: ArrayRef = Arc::new(Int64Array::from(vec![7; 7]));

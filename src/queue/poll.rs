@@ -177,7 +177,8 @@ mod tests {
         let mut random = 1u64;
         (1..=count)
             .map(|i| {
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                random =
+                    random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 let jitter = (random >> 11) as f64 / (1u64 << 53) as f64 * jitter_ms;
                 ((i as f64 * period_ms + jitter) * 1e6) as u64
             })
@@ -192,14 +193,18 @@ mod tests {
             let (asked, delay_ms) = run(Poll::Adaptive { expected }, &commits, 1_000_000);
             let (_, fixed_delay_ms) = run(Poll::Fixed { interval: expected / 10 }, &commits, 1_000_000);
             assert!(asked <= 4.0, "{asked} questions a commit at {period_ms} ms");
-            assert!(delay_ms <= fixed_delay_ms + 1.0, "{delay_ms} against {fixed_delay_ms} at {period_ms} ms");
+            assert!(
+                delay_ms <= fixed_delay_ms + 1.0,
+                "{delay_ms} against {fixed_delay_ms} at {period_ms} ms"
+            );
         }
     }
 
     #[test]
     fn adaptive_learns_a_cadence_that_it_was_told_wrong() {
         let commits = steady(250.0, 1.0, 400);
-        let (asked, delay_ms) = run(Poll::Adaptive { expected: Duration::from_millis(1000) }, &commits, 1_000_000);
+        let (asked, delay_ms) =
+            run(Poll::Adaptive { expected: Duration::from_millis(1000) }, &commits, 1_000_000);
         assert!(asked <= 4.0 && delay_ms < 10.0, "{asked} questions, {delay_ms} ms");
     }
 

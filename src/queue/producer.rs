@@ -207,10 +207,14 @@ impl Pipeline {
         let (lake, by, encoding) = (self.lake.clone(), self.by, self.encoding);
         async move {
             let rows = batch.len() as u64;
-            let encoded = tokio::task::spawn_blocking(move || encode(batch, by.producer, first_seq, encoding));
+            let encoded =
+                tokio::task::spawn_blocking(move || encode(batch, by.producer, first_seq, encoding));
             let path = format!("part-{}.parquet", Uuid::new_v4());
-            let body = joined(encoded.await)?
-                .map_err(|detail| QueueError::BadFile { version: 0, path: path.clone(), detail })?;
+            let body = joined(encoded.await)?.map_err(|detail| QueueError::BadFile {
+                version: 0,
+                path: path.clone(),
+                detail,
+            })?;
             let size = body.len() as u64;
             lake.write_file(&path, body).await?;
             Ok(StoredFile { path, size, origin: Origin { by, first_seq, rows } })

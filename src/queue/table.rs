@@ -70,7 +70,9 @@ pub(super) async fn open(lake: &Lake) -> Result<Opened, QueueError> {
     table.load().await.map_err(|error| failed(one_line(&error)))?;
     let snapshot = table.snapshot().map_err(|error| failed(one_line(&error)))?;
     // Through JSON, the form in which the log has them: one type and one check for both ways.
-    let read = |value: Result<serde_json::Value, serde_json::Error>| value.map_err(|error| failed(error.to_string()));
+    let read = |value: Result<serde_json::Value, serde_json::Error>| {
+        value.map_err(|error| failed(error.to_string()))
+    };
     let protocol = read(serde_json::to_value(snapshot.protocol()))?;
     let metadata = read(serde_json::to_value(snapshot.metadata()))?;
     Ok(Opened {
@@ -109,11 +111,15 @@ impl Access {
     }
 
     fn check_protocol(self, protocol: &Protocol) -> Result<(), String> {
-        let features = |list: &Option<Vec<String>>, allowed: &[&str], kind: &str| {
-            match list.iter().flatten().find(|name| !allowed.contains(&name.as_str())) {
-                Some(name) => Err(format!("the table needs the {kind} feature `{name}`, which s3mq doesn't have")),
-                None => Ok(()),
+        let features = |list: &Option<Vec<String>>, allowed: &[&str], kind: &str| match list
+            .iter()
+            .flatten()
+            .find(|name| !allowed.contains(&name.as_str()))
+        {
+            Some(name) => {
+                Err(format!("the table needs the {kind} feature `{name}`, which s3mq doesn't have"))
             }
+            None => Ok(()),
         };
         match protocol.min_reader_version {
             ..=1 => {}
@@ -126,7 +132,9 @@ impl Access {
                 ..=2 => {}
                 7 => features(&protocol.writer_features, WRITER_FEATURES, "writer")?,
                 other => {
-                    return Err(format!("the table needs writer version {other}; s3mq writes 2, and 7 with {WRITER_FEATURES:?}"));
+                    return Err(format!(
+                        "the table needs writer version {other}; s3mq writes 2, and 7 with {WRITER_FEATURES:?}"
+                    ));
                 }
             }
         }
@@ -134,12 +142,15 @@ impl Access {
     }
 
     fn check_metadata(self, metadata: &Metadata) -> Result<(), String> {
-        if let Some(mode) = metadata.configuration.get("delta.columnMapping.mode").filter(|mode| *mode != "none") {
+        if let Some(mode) =
+            metadata.configuration.get("delta.columnMapping.mode").filter(|mode| *mode != "none")
+        {
             return Err(format!("the table maps its columns (delta.columnMapping.mode={mode})"));
         }
         let schema: Schema = serde_json::from_str(&metadata.schema_string)
             .map_err(|error| format!("its schema can't be read ({error})"))?;
-        let type_of = |name: &str| schema.fields.iter().find(|field| field.name == name).map(|field| &field.data_type);
+        let type_of =
+            |name: &str| schema.fields.iter().find(|field| field.name == name).map(|field| &field.data_type);
         match type_of(DATA).and_then(|data_type| data_type.as_str()) {
             Some("binary") => {}
             Some("string") if self == Self::Read => {}
@@ -151,7 +162,9 @@ impl Access {
         }
         for (name, expected) in [(PRODUCER, "integer"), (SEQ, "long")] {
             if type_of(name).and_then(|data_type| data_type.as_str()) != Some(expected) {
-                return Err(format!("it has no column `{name}` of type {expected}; s3mq writes only to tables that it made"));
+                return Err(format!(
+                    "it has no column `{name}` of type {expected}; s3mq writes only to tables that it made"
+                ));
             }
         }
         if let Some(column) = metadata.partition_columns.first() {
@@ -165,7 +178,10 @@ impl Access {
                 return Err(format!("its column `{}` has an invariant", field.name));
             }
             if !field.nullable && ![DATA, PRODUCER, SEQ].contains(&field.name.as_str()) {
-                return Err(format!("its column `{}` must not be null, and s3mq doesn't write it", field.name));
+                return Err(format!(
+                    "its column `{}` must not be null, and s3mq doesn't write it",
+                    field.name
+                ));
             }
         }
         Ok(())
@@ -264,7 +280,8 @@ mod tests {
             r#"{},{{"name":"x","type":"long","nullable":true,"metadata":{{"delta.invariants":"{{}}"}}}}"#,
             ours()
         ));
-        let not_null = metadata(&format!(r#"{},{{"name":"x","type":"long","nullable":false,"metadata":{{}}}}"#, ours()));
+        let not_null =
+            metadata(&format!(r#"{},{{"name":"x","type":"long","nullable":false,"metadata":{{}}}}"#, ours()));
         let foreign = metadata(&field("data", "binary"));
         for refused in [partitioned, constrained, mapped, invariant, not_null, foreign] {
             assert!(Access::Write.check_metadata(&refused).is_err(), "{refused:?}");

@@ -108,7 +108,9 @@ impl Tail {
             tokio::time::sleep(GAP_PAUSE).await;
         }
         match self.lake.list_versions(None, 1).await?.first() {
-            Some(&oldest) if oldest > awaited => Err(QueueError::CleanedAway { gone: awaited..=oldest - 1, oldest }),
+            Some(&oldest) if oldest > awaited => {
+                Err(QueueError::CleanedAway { gone: awaited..=oldest - 1, oldest })
+            }
             _ => Err(QueueError::Gap { missing: awaited..=later - 1, next: later }),
         }
     }

@@ -9,9 +9,34 @@ use super::step::StepReport;
 pub fn summary_csv(steps: &[StepReport]) -> Vec<u8> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let header = [
-        "rate", "outcome", "planned", "committed", "received", "unsent", "lost", "duplicated", "out_of_order",
-        "unreadable", "negative_latencies", "achieved_rate", "measured", "p50", "p75", "p85", "p95", "p99", "max", "mean",
-        "commits", "commit_retries", "data_puts", "commit_puts", "commit_gets_hit", "commit_gets_miss", "data_gets", "lists",
+        "rate",
+        "outcome",
+        "planned",
+        "committed",
+        "received",
+        "unsent",
+        "lost",
+        "duplicated",
+        "out_of_order",
+        "unreadable",
+        "negative_latencies",
+        "achieved_rate",
+        "measured",
+        "p50",
+        "p75",
+        "p85",
+        "p95",
+        "p99",
+        "max",
+        "mean",
+        "commits",
+        "commit_retries",
+        "data_puts",
+        "commit_puts",
+        "commit_gets_hit",
+        "commit_gets_miss",
+        "data_gets",
+        "lists",
     ];
     // Writing to memory can't fail.
     let _ = writer.write_record(header);

@@ -6,13 +6,26 @@ use crate::units::grouped;
 use super::step::StepReport;
 
 const HEADER: [&str; 13] = [
-    "rate/s", "sent", "received", "achieved/s", "p50 ms", "p75 ms", "p85 ms", "p95 ms", "p99 ms", "max ms", "PUTs", "GETs", "outcome",
+    "rate/s",
+    "sent",
+    "received",
+    "achieved/s",
+    "p50 ms",
+    "p75 ms",
+    "p85 ms",
+    "p95 ms",
+    "p99 ms",
+    "max ms",
+    "PUTs",
+    "GETs",
+    "outcome",
 ];
 
 /// Right-aligned columns under a header, one row a rate; what was lost, doubled or reordered is spelled
 /// out below it.
 pub fn table(steps: &[StepReport]) -> String {
-    let rows: Vec<[String; 13]> = std::iter::once(HEADER.map(str::to_owned)).chain(steps.iter().map(row)).collect();
+    let rows: Vec<[String; 13]> =
+        std::iter::once(HEADER.map(str::to_owned)).chain(steps.iter().map(row)).collect();
     let widths: Vec<usize> =
         (0..HEADER.len()).map(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0)).collect();
     let mut text = String::new();

@@ -1,0 +1,27 @@
+//! Prints a queue's messages until its producer ends: `cargo run --release --example consumer -- queues/greetings`.
+//!
+//! Reads MINIO_S3_ENDPOINT, MINIO_S3_BUCKET, MINIO_S3_ACCESS_KEY and MINIO_S3_SECRET_ACCESS_KEY, which
+//! `s3mq serve` prints.
+
+use s3mq::queue::{Consumer, ConsumerOptions, Lake, Received};
+use s3mq::storage::{Backend, Config, Overrides, Store};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let path = std::env::args().nth(1).ok_or("usage: consumer PATH")?;
+    let config = Config::resolve(Backend::Minio, &Overrides::default(), |name| std::env::var(name).ok())?;
+    let lake = Lake::new(&Store::connect(config).await?, path.parse()?)?;
+
+    let mut consumer = Consumer::open(&lake, ConsumerOptions::default()).await?;
+    loop {
+        match consumer.next().await? {
+            Received::Batch(batch) => {
+                batch.messages().for_each(|message| println!("{}", String::from_utf8_lossy(message)))
+            }
+            Received::Lost(file) => {
+                eprintln!("lost {} of version {}: {}", file.path, file.version, file.reason)
+            }
+            Received::End(_) => return Ok(()),
+        }
+    }
+}

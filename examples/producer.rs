@@ -1,0 +1,20 @@
+//! Sends ten messages into a queue: `cargo run --release --example producer -- queues/greetings`.
+//!
+//! Reads MINIO_S3_ENDPOINT, MINIO_S3_BUCKET, MINIO_S3_ACCESS_KEY and MINIO_S3_SECRET_ACCESS_KEY, which
+//! `s3mq serve` prints.
+
+use s3mq::queue::{Batch, Lake, Producer, ProducerOptions};
+use s3mq::storage::{Backend, Config, Overrides, Store};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let path = std::env::args().nth(1).ok_or("usage: producer PATH")?;
+    let config = Config::resolve(Backend::Minio, &Overrides::default(), |name| std::env::var(name).ok())?;
+    let lake = Lake::new(&Store::connect(config).await?, path.parse()?)?;
+
+    let mut producer = Producer::open(&lake, ProducerOptions::default()).await?;
+    producer.append(Batch::from_iter((0..10).map(|n| format!("greeting {n}")))).await?;
+    let appended = producer.finish().await?;
+    println!("{} messages in {} commits", appended.messages, appended.commits);
+    Ok(())
+}

@@ -1,0 +1,46 @@
+# What there is to do; `just` alone lists it.
+default:
+    @just --list
+
+# Build the binary
+build:
+    cargo build --release
+
+# Run the tests; those that need SeaweedFS or Python say so and are skipped unless they are set up
+test:
+    cargo test --release
+
+# Run the tests with SeaweedFS and Python set up, skipping nothing
+test-all dir="target/seaweedfs":
+    #!/usr/bin/env bash
+    set -euo pipefail
+    eval "$(scripts/start-seaweedfs.sh {{dir}})"
+    trap 'kill "$S3MQ_SEAWEEDFS_PID"' EXIT
+    S3MQ_TEST_SKIP_NOTHING=1 cargo test --release
+
+# Formatting, clippy and rustdoc, with warnings denied
+lint:
+    cargo fmt --check
+    cargo clippy --all-targets -- -D warnings
+    RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
+
+# Format the code
+fmt:
+    cargo fmt
+
+# The sweep of the README: 10,000 to 250,000 messages a second, on the store that the environment names
+bench commit_ms="1000" *flags="":
+    cargo run --release -- bench --range-start 10000 --range-end 250000 --range-step 40000 --seconds-to-stream 60 --autocommit-duration-ms {{commit_ms}} {{flags}}
+
+# A short bench on the embedded store
+smoke:
+    cargo run --release -- bench --s3-backend embedded --range-start 1000 --range-end 3000 --range-step 1000 --seconds-to-stream 10
+
+# A short bench on the MinIO of docker-compose.minio.yml
+smoke-minio:
+    docker compose -f docker-compose.minio.yml up --detach --wait
+    MINIO_S3_ENDPOINT=http://127.0.0.1:9000 MINIO_S3_BUCKET=s3mq MINIO_S3_ACCESS_KEY=s3mqminio MINIO_S3_SECRET_ACCESS_KEY=s3mqminiosecret cargo run --release -- bench --s3-backend minio --range-start 1000 --range-end 3000 --range-step 1000 --seconds-to-stream 10
+
+# The library's documentation
+docs:
+    RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
