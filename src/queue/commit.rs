@@ -145,3 +145,111 @@ enum Whose {
     Theirs,
     Nobodys,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::entry::{EndOfStream, ProducerEpoch, commit_of_end};
+    use crate::queue::{Producer, ProducerOptions};
+    use crate::server::{self, Server};
+    use crate::storage::{Backend, Config, Overrides, Store};
+
+    async fn table() -> (Server, Lake) {
+        let server = Server::start(server::Config {
+            listen: ([127, 0, 0, 1], 0).into(),
+            data_dir: None,
+            buckets: vec!["s3mq".to_owned()],
+            credentials: None,
+        })
+        .await
+        .unwrap();
+        let (endpoint, keys) = (server.endpoint(), server.credentials().clone());
+        let config = Config::resolve(Backend::Minio, &Overrides::default(), |name| match name {
+            "MINIO_S3_ENDPOINT" => Some(endpoint.clone()),
+            "MINIO_S3_BUCKET" => Some("s3mq".to_owned()),
+            "MINIO_S3_ACCESS_KEY" => Some(keys.access_key.clone()),
+            "MINIO_S3_SECRET_ACCESS_KEY" => Some(keys.secret_key.clone()),
+            _ => None,
+        })
+        .unwrap();
+        let lake = Lake::new(&Store::connect(config).await.unwrap(), "queue".parse().unwrap()).unwrap();
+        // Versions 0 (the table) and 1 (an end of stream).
+        Producer::open(&lake, ProducerOptions::default()).await.unwrap().finish().await.unwrap();
+        (server, lake)
+    }
+
+    fn entry() -> (Uuid, Bytes) {
+        let commit_id = Uuid::new_v4();
+        let by = ProducerEpoch { producer: 0, epoch: Uuid::new_v4() };
+        (commit_id, Bytes::from(commit_of_end(commit_id, EndOfStream { by, count: 0 }, 0)))
+    }
+
+    async fn versions(lake: &Lake) -> Vec<u64> {
+        lake.list_versions(None, usize::MAX).await.unwrap()
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_commit_whose_answer_was_lost_is_recognised_as_ours() {
+        let (_server, lake) = table().await;
+        let (commit_id, bytes) = entry();
+        // It was applied; only the answer got lost, so the committer PUTs the same bytes again.
+        assert!(matches!(lake.write_entry(2, bytes.clone(), commit_id).await, Written::Yes));
+        let committed = Committer::after(lake.clone(), 1).commit(bytes, commit_id).await.unwrap();
+        assert_eq!(committed, Committed { version: 2, retries: 0, conflicts: 0 });
+        assert_eq!(versions(&lake).await, [0, 1, 2]);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn versions_of_others_are_passed_without_a_gap() {
+        let (_server, lake) = table().await;
+        for version in 2..5 {
+            let (commit_id, bytes) = entry();
+            assert!(matches!(lake.write_entry(version, bytes, commit_id).await, Written::Yes));
+        }
+        let (commit_id, bytes) = entry();
+        let mut committer = Committer::after(lake.clone(), 1);
+        let committed = committer.commit(bytes, commit_id).await.unwrap();
+        assert_eq!(committed, Committed { version: 5, retries: 3, conflicts: 3 });
+        let (commit_id, bytes) = entry();
+        assert_eq!(committer.commit(bytes, commit_id).await.unwrap().version, 6);
+        assert_eq!(versions(&lake).await, [0, 1, 2, 3, 4, 5, 6]);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn after_a_long_silence_the_tip_is_looked_up_before_writing() {
+        let (_server, lake) = table().await;
+        let mut committer = Committer::after(lake.clone(), 1);
+        for _ in 0..3 {
+            Producer::open(&lake, ProducerOptions::default()).await.unwrap().finish().await.unwrap();
+        }
+        // The log is checkpointed and cleaned up to version 3 while this producer is stopped: a PUT of
+        // version 2 would succeed, and no reader would ever look there.
+        let mut table = deltalake::DeltaTable::new(lake.log().clone());
+        table.load().await.unwrap();
+        deltalake::checkpoints::create_checkpoint(&table, None).await.unwrap();
+        for version in 0..4 {
+            use object_store::ObjectStoreExt;
+            let path = object_store::path::Path::from(format!("queue/_delta_log/{version:020}.json"));
+            lake.store().objects().delete(&path).await.unwrap();
+        }
+        committer.tip_seen = Instant::now() - TIP_MAY_BE_STALE * 2;
+        let (commit_id, bytes) = entry();
+        assert_eq!(committer.commit(bytes, commit_id).await.unwrap().version, 5);
+        assert_eq!(versions(&lake).await, [4, 5]);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_refusal_is_final_and_names_the_version() {
+        let (server, lake) = table().await;
+        let mut config = lake.store().config().clone();
+        let crate::storage::Credentials::Static { secret_key, .. } = &mut config.credentials else {
+            panic!("static keys")
+        };
+        *secret_key = "wrong".to_owned();
+        let lake = Lake::new(&Store::connect(config).await.unwrap(), "queue".parse().unwrap()).unwrap();
+        let (commit_id, bytes) = entry();
+        let error = Committer::after(lake, 1).commit(bytes, commit_id).await.unwrap_err();
+        assert!(matches!(error, QueueError::Commit { version: 2, attempts: 1, .. }), "{error}");
+        server.shutdown().await;
+    }
+}

@@ -1,0 +1,198 @@
+//! Other people's readers and writers as the oracle, and the examples: what s3mq writes, the `deltalake`
+//! Python package reads, and the other way round.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod common;
+
+use std::process::{Command, Output};
+
+use common::{TestStore, fresh_path, is_set_up};
+
+/// Runs Python with `deltalake`; `None` where that isn't set up. The script gets the table's URI and the
+/// storage options as `uri` and `options`.
+fn python(store: &TestStore, path: &str, script: &str) -> Option<String> {
+    if !is_set_up("S3MQ_TEST_PYTHON", "Python with the package deltalake") {
+        return None;
+    }
+    let prelude = r#"
+import os, sys
+from deltalake import DeltaTable, write_deltalake
+import pyarrow as pa
+uri = "s3://" + os.environ["MINIO_S3_BUCKET"] + "/" + sys.argv[1]
+options = {
+    "AWS_ENDPOINT_URL": os.environ["MINIO_S3_ENDPOINT"], "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1",
+    "AWS_ACCESS_KEY_ID": os.environ["MINIO_S3_ACCESS_KEY"], "AWS_SECRET_ACCESS_KEY": os.environ["MINIO_S3_SECRET_ACCESS_KEY"],
+    "AWS_CONDITIONAL_PUT": "etag",
+}
+"#;
+    let mut command = Command::new(std::env::var_os("S3MQ_TEST_PYTHON").unwrap());
+    command.args(["-c", &format!("{prelude}{script}"), path]).envs(store.environment());
+    Some(stdout(run(&mut command), 0))
+}
+
+fn s3mq(store: &TestStore, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_s3mq"));
+    command.args(arguments).envs(store.environment());
+    command
+}
+
+fn run(command: &mut Command) -> (String, Output) {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    (format!("{command:?}"), output)
+}
+
+fn stdout((command, output): (String, Output), expected: i32) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert_eq!(
+        output.status.code(),
+        Some(expected),
+        "{command}\n--- stdout\n{}\n--- stderr\n{}",
+        text(&output.stdout),
+        text(&output.stderr)
+    );
+    text(&output.stdout)
+}
+
+fn last_event(stdout: &str) -> serde_json::Value {
+    serde_json::from_str(stdout.lines().last().expect("an event")).unwrap()
+}
+
+async fn python_reads_every_row_that_a_producer_wrote(store: &TestStore) {
+    for flags in
+        [[].as_slice(), &["--message-size", "60", "--payload", "random"], &["--data-encoding", "prefix"]]
+    {
+        let path = fresh_path("read-by-python");
+        let mut arguments = vec![
+            "producer",
+            "--lake-path",
+            &path,
+            "--rate",
+            "5000",
+            "--messages",
+            "2345",
+            "--producer-id",
+            "4",
+        ];
+        arguments.extend(["--autocommit-duration-ms", "50"].iter().chain(flags));
+        stdout(run(&mut s3mq(store, &arguments)), 0);
+        let script = r#"
+table = DeltaTable(uri, storage_options=options)
+rows = table.to_pyarrow_table().sort_by("seq")
+stamps = [float(data.split(b" ")[0]) for data in rows["data"].to_pylist()]
+assert rows["seq"].to_pylist() == list(range(len(rows))), "seq"
+assert set(rows["producer"].to_pylist()) == {4}, "producer"
+assert stamps == sorted(stamps) and 0.4 < stamps[-1] - stamps[0] < 0.6, "stamps"
+assert table.protocol().min_reader_version == 1 and table.protocol().min_writer_version == 2, table.protocol()
+assert table.metadata().configuration["delta.appendOnly"] == "true"
+print(len(rows), sum(n or 0 for n in table.get_add_actions(flatten=True).column("num_records").to_pylist()), len(table.history()) == table.version() + 1)
+"#;
+        if let Some(counted) = python(store, &path, script) {
+            assert_eq!(counted.trim(), "2345 2345 True", "{flags:?}");
+        }
+    }
+}
+
+async fn a_consumer_reads_what_python_wrote(store: &TestStore) {
+    let binary = r#"[f"17244031{i:02}.5".encode() for i in range(50)], pa.binary()"#;
+    let string = r#"[f"17244031{i:02}.5" for i in range(50)], pa.string()"#;
+    for payload in [binary, string] {
+        for with_diff in [false, true] {
+            let path = fresh_path("written-by-python");
+            // Three appends; with `diff`, as Pathway writes it, one of them retracts.
+            let columns = if with_diff {
+                r#", "time": pa.array([1] * 50), "diff": pa.array([-1] * extra + [1] * (50 - extra))"#
+            } else {
+                ""
+            };
+            let script = format!(
+                r#"
+for extra in (0, 0, 7):
+    write_deltalake(uri, pa.table({{"data": pa.array({payload}){columns}}}), mode="append", storage_options=options)
+"#
+            );
+            if python(store, &path, &script).is_none() {
+                return;
+            }
+            let expected: u64 = if with_diff { 143 } else { 150 };
+            let count = expected.to_string();
+            let out =
+                run(&mut s3mq(store, &["consumer", "--lake-path", &path, "--expected-messages", &count]));
+            let event = last_event(&stdout(out, 0));
+            assert_eq!(event["event"], "consumed");
+            assert_eq!(event["received"], expected);
+            assert_eq!(event["retractions"], if with_diff { 7 } else { 0 });
+            assert_eq!((event["unreadable"].as_u64(), event["lost_files"].as_u64()), (Some(0), Some(0)));
+        }
+    }
+}
+
+async fn a_table_that_python_optimizes_is_delivered_once(store: &TestStore) {
+    let path = fresh_path("optimized");
+    let produce = |messages: &'static str| {
+        [
+            "producer",
+            "--lake-path",
+            &path,
+            "--rate",
+            "1000",
+            "--messages",
+            messages,
+            "--autocommit-duration-ms",
+            "20",
+        ]
+        .map(str::to_owned)
+    };
+    for messages in ["200", "100"] {
+        let arguments = produce(messages);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        stdout(run(&mut s3mq(store, &arguments)), 0);
+        let script = "print(DeltaTable(uri, storage_options=options).optimize.compact()['numFilesAdded'])";
+        match python(store, &path, script) {
+            Some(added) => assert_eq!(added.trim(), "1"),
+            None => return,
+        }
+    }
+    let out = run(&mut s3mq(store, &["consumer", "--lake-path", &path, "--producers", "2"]));
+    let event = last_event(&stdout(out, 0));
+    assert_eq!(event["received"], 300);
+}
+
+async fn a_producer_does_not_write_to_a_table_that_is_not_its_own(store: &TestStore) {
+    let path = fresh_path("not-ours");
+    let script = r#"write_deltalake(uri, pa.table({"data": pa.array([b"x"]), "other": pa.array([1])}), storage_options=options)"#;
+    if python(store, &path, script).is_none() {
+        return;
+    }
+    let (command, output) =
+        run(&mut s3mq(store, &["producer", "--lake-path", &path, "--rate", "10", "--messages", "1"]));
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    stdout((command, output), 1);
+    assert!(stderr.contains("no column `producer`"), "{stderr}");
+}
+
+async fn the_examples_work(store: &TestStore) {
+    let path = fresh_path("examples");
+    let example = |name: &str| {
+        let directory = std::path::Path::new(env!("CARGO_BIN_EXE_s3mq")).parent().unwrap().join("examples");
+        let example = directory.join(name);
+        assert!(
+            example.exists(),
+            "no {}: `cargo test` builds it, or cargo build --release --examples",
+            example.display()
+        );
+        let mut command = Command::new(example);
+        command.arg(&path).envs(store.environment());
+        command
+    };
+    assert_eq!(stdout(run(&mut example("producer")), 0).trim(), "10 messages in 2 commits");
+    let greetings: Vec<String> = (0..10).map(|n| format!("greeting {n}")).collect();
+    assert_eq!(stdout(run(&mut example("consumer")), 0).lines().collect::<Vec<_>>(), greetings);
+}
+
+on_every_store!(
+    python_reads_every_row_that_a_producer_wrote,
+    a_consumer_reads_what_python_wrote,
+    a_table_that_python_optimizes_is_delivered_once,
+    a_producer_does_not_write_to_a_table_that_is_not_its_own,
+    the_examples_work,
+);

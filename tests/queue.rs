@@ -1,0 +1,388 @@
+//! What the queue promises, tested on every store.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+#[macro_use]
+mod common;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use common::{TestStore, fresh_path};
+use object_store::path::Path;
+use object_store::{ObjectStoreExt, PutPayload};
+use s3mq::queue::{
+    Batch, Consumer, ConsumerOptions, Lake, Poll, Producer, ProducerEpoch, ProducerOptions, QueueError,
+    Received, Start,
+};
+
+on_every_store!(
+    messages_come_as_they_were_sent,
+    a_consumer_may_start_before_the_table_exists,
+    two_producers_with_one_id_are_two_epochs,
+    eight_producers_lose_and_double_nothing,
+    consumers_start_where_they_are_told,
+    a_gap_in_the_log_is_named,
+    cleaned_versions_are_named,
+    a_vanished_data_file_is_reported_and_the_rest_comes,
+    a_broken_data_file_is_reported_and_the_rest_comes,
+    a_broken_log_entry_is_named,
+    files_that_are_no_commits_are_passed_over,
+    a_version_that_removes_rows_stops_the_queue_unless_told_otherwise,
+    a_table_of_unknown_features_is_refused_by_name,
+    a_writer_that_changes_the_schema_is_noticed,
+    permits_do_not_block_files_larger_than_they_are,
+    prefix_encoding_carries_the_same_messages,
+    a_dead_table_costs_few_requests_to_watch,
+);
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn lake(store: &TestStore, name: &str) -> Lake {
+    Lake::new(&store.store, fresh_path(name).parse().unwrap()).unwrap()
+}
+
+fn options() -> ConsumerOptions {
+    ConsumerOptions {
+        poll: Poll::Adaptive { expected: Duration::from_millis(20) },
+        ..ConsumerOptions::default()
+    }
+}
+
+async fn producer(lake: &Lake, producer_id: i32) -> Producer {
+    Producer::open(lake, ProducerOptions { producer_id, ..ProducerOptions::default() }).await.unwrap()
+}
+
+async fn send(lake: &Lake, producer_id: i32, batches: usize) -> ProducerEpoch {
+    let mut producer = producer(lake, producer_id).await;
+    for batch in 0..batches {
+        producer.append(Batch::from_iter((0..10).map(|n| format!("{batch}.{n}")))).await.unwrap();
+    }
+    let by = producer.epoch();
+    assert_eq!(producer.finish().await.unwrap().messages, batches as u64 * 10);
+    by
+}
+
+/// Everything up to the `ends`-th end of stream: the messages by producer, and what else came.
+async fn receive(
+    consumer: &mut Consumer,
+    ends: usize,
+) -> (BTreeMap<ProducerEpoch, Vec<(i64, String)>>, Vec<Received>) {
+    let (mut messages, mut others, mut ended) = (BTreeMap::new(), Vec::new(), 0);
+    while ended < ends {
+        match next(consumer).await.unwrap() {
+            Received::Batch(batch) => {
+                let stream: &mut Vec<_> = messages.entry(batch.origin.unwrap().by).or_default();
+                let texts = batch.messages().map(|message| String::from_utf8(message.to_vec()).unwrap());
+                stream.extend(batch.sequences().flatten().copied().zip(texts));
+            }
+            Received::End(end) => {
+                assert_eq!(
+                    messages.get(&end.by).map_or(0, Vec::len) as u64,
+                    end.count,
+                    "count of {:?}",
+                    end.by
+                );
+                ended += 1;
+            }
+            other => {
+                others.push(other);
+                // Its stream's count won't be met; the caller looks.
+                return (messages, others);
+            }
+        }
+    }
+    (messages, others)
+}
+
+async fn next(consumer: &mut Consumer) -> Result<Received, QueueError> {
+    tokio::time::timeout(PATIENCE, consumer.next()).await.expect("the consumer came to something")
+}
+
+async fn error_of(consumer: &mut Consumer) -> QueueError {
+    loop {
+        if let Err(error) = next(consumer).await {
+            return error;
+        }
+    }
+}
+
+fn assert_in_order(messages: &[(i64, String)]) {
+    for (expected, (seq, text)) in messages.iter().enumerate() {
+        assert_eq!(
+            (*seq as usize, text.as_str()),
+            (expected, format!("{}.{}", expected / 10, expected % 10).as_str())
+        );
+    }
+}
+
+fn entry(lake: &Lake, version: u64) -> Path {
+    Path::from(format!("{}/_delta_log/{version:020}.json", prefix(lake)))
+}
+
+fn prefix(lake: &Lake) -> String {
+    lake.describe().splitn(4, '/').nth(3).unwrap().to_owned()
+}
+
+async fn put(store: &TestStore, path: &Path, body: &str) {
+    store.store.objects().put(path, PutPayload::from(body.to_owned())).await.unwrap();
+}
+
+async fn messages_come_as_they_were_sent(store: &TestStore) {
+    let lake = lake(store, "plain");
+    let by = send(&lake, 7, 25).await;
+    let mut consumer = Consumer::open(&lake, options()).await.unwrap();
+    let (messages, others) = receive(&mut consumer, 1).await;
+    assert!(others.is_empty());
+    assert_eq!((by.producer, messages[&by].len()), (7, 250));
+    assert_in_order(&messages[&by]);
+}
+
+async fn a_consumer_may_start_before_the_table_exists(store: &TestStore) {
+    let lake = lake(store, "early");
+    for start in [Start::Earliest, Start::Latest] {
+        let lake = Lake::new(lake.store(), format!("{}-{start:?}", prefix(&lake)).parse().unwrap()).unwrap();
+        let mut consumer = Consumer::open(&lake, ConsumerOptions { start, ..options() }).await.unwrap();
+        let (received, by) = tokio::join!(receive(&mut consumer, 1), send(&lake, 0, 5));
+        assert_in_order(&received.0[&by]);
+        assert_eq!(received.0[&by].len(), 50);
+    }
+}
+
+async fn two_producers_with_one_id_are_two_epochs(store: &TestStore) {
+    let lake = lake(store, "restart");
+    let (first, second) = (send(&lake, 3, 4).await, send(&lake, 3, 4).await);
+    assert_ne!(first, second);
+    let mut consumer = Consumer::open(&lake, options()).await.unwrap();
+    let (messages, _) = receive(&mut consumer, 2).await;
+    for by in [first, second] {
+        assert_eq!(messages[&by].len(), 40);
+        assert_in_order(&messages[&by]);
+    }
+}
+
+async fn eight_producers_lose_and_double_nothing(store: &TestStore) {
+    let lake = lake(store, "contended");
+    send(&lake, -1, 1).await;
+    let producers = (0..8).map(|id| {
+        let lake = lake.clone();
+        tokio::spawn(async move { send(&lake, id, 15).await })
+    });
+    let mut consumer = Consumer::open(&lake, options()).await.unwrap();
+    let (sent, (messages, others)) =
+        tokio::join!(futures::future::join_all(producers), receive(&mut consumer, 9));
+    assert!(others.is_empty());
+    for by in sent {
+        let messages = &messages[&by.unwrap()];
+        assert_eq!(messages.len(), 150);
+        assert_in_order(messages);
+    }
+}
+
+async fn consumers_start_where_they_are_told(store: &TestStore) {
+    let lake = lake(store, "start");
+    send(&lake, 1, 3).await;
+    let mut latest =
+        Consumer::open(&lake, ConsumerOptions { start: Start::Latest, ..options() }).await.unwrap();
+    let from = latest.first_version();
+    let second = send(&lake, 2, 3).await;
+    let (messages, _) = receive(&mut latest, 1).await;
+    assert_eq!(messages.keys().collect::<Vec<_>>(), [&second]);
+
+    let version = ConsumerOptions { start: Start::Version(from), ..options() };
+    let mut version = Consumer::open(&lake, version).await.unwrap();
+    let (messages, _) = receive(&mut version, 1).await;
+    assert_eq!(messages.keys().collect::<Vec<_>>(), [&second]);
+
+    let mut earliest = Consumer::open(&lake, options()).await.unwrap();
+    assert_eq!((earliest.first_version(), earliest.missing_history()), (0, None));
+    let (messages, _) = receive(&mut earliest, 2).await;
+    assert_eq!(messages.len(), 2);
+}
+
+async fn a_gap_in_the_log_is_named(store: &TestStore) {
+    let lake = lake(store, "gap");
+    send(&lake, 0, 1).await;
+    for _ in 0..3 {
+        send(&lake, 0, 1).await;
+    }
+    store.store.objects().delete(&entry(&lake, 3)).await.unwrap();
+    // Opened at a version: delta-rs itself refuses to open a log with a gap.
+    let at = |version| ConsumerOptions { start: Start::Version(version), ..options() };
+    let error = match Consumer::open(&lake, at(0)).await {
+        Ok(mut consumer) => error_of(&mut consumer).await,
+        Err(error) => error,
+    };
+    assert!(error.to_string().contains('3'), "{error}");
+}
+
+async fn cleaned_versions_are_named(store: &TestStore) {
+    let lake = lake(store, "cleaned");
+    send(&lake, 0, 1).await;
+    // Awaits version 3, which will never be its to see.
+    let options = ConsumerOptions { start: Start::Latest, ..options() };
+    let mut slow = Consumer::open(&lake, options).await.unwrap();
+    assert_eq!(slow.first_version(), 3);
+    put(store, &entry(&lake, 6), r#"{"commitInfo":{}}"#).await;
+    for version in 0..3 {
+        store.store.objects().delete(&entry(&lake, version)).await.unwrap();
+    }
+    let error = error_of(&mut slow).await;
+    assert!(matches!(error, QueueError::CleanedAway { ref gone, oldest: 6 } if *gone == (3..=5)), "{error}");
+}
+
+async fn data_files(store: &TestStore, lake: &Lake) -> Vec<Path> {
+    use futures::TryStreamExt;
+    let prefix = Path::from(prefix(lake));
+    let mut files: Vec<_> = store.store.objects().list(Some(&prefix)).try_collect().await.unwrap();
+    files.retain(|file| file.location.as_ref().ends_with(".parquet"));
+    files.into_iter().map(|file| file.location).collect()
+}
+
+async fn loses_one_file_and_goes_on(store: &TestStore, lake: &Lake, reason: &str) {
+    let second = send(lake, 2, 1).await;
+    let mut consumer = Consumer::open(lake, options()).await.unwrap();
+    let (_, others) = receive(&mut consumer, 2).await;
+    match others.as_slice() {
+        [Received::Lost(lost)] => {
+            assert_eq!((lost.version, lost.rows), (1, Some(10)));
+            assert!(lost.reason.contains(reason), "{}", lost.reason);
+        }
+        other => panic!("{other:?}"),
+    }
+    // The end of the stream that lost a file, then the second stream whole.
+    assert!(matches!(next(&mut consumer).await.unwrap(), Received::End(end) if end.count == 10));
+    let (messages, _) = receive(&mut consumer, 1).await;
+    assert_eq!(messages[&second].len(), 10);
+}
+
+async fn a_vanished_data_file_is_reported_and_the_rest_comes(store: &TestStore) {
+    let lake = lake(store, "vanished");
+    send(&lake, 1, 1).await;
+    store.store.objects().delete(&data_files(store, &lake).await[0]).await.unwrap();
+    loses_one_file_and_goes_on(store, &lake, "no longer there").await;
+}
+
+async fn a_broken_data_file_is_reported_and_the_rest_comes(store: &TestStore) {
+    let lake = lake(store, "broken-file");
+    send(&lake, 1, 1).await;
+    put(store, &data_files(store, &lake).await[0], "these are no Parquet bytes").await;
+    loses_one_file_and_goes_on(store, &lake, "").await;
+}
+
+async fn a_broken_log_entry_is_named(store: &TestStore) {
+    let lake = lake(store, "broken-entry");
+    send(&lake, 1, 1).await;
+    let mut consumer = Consumer::open(&lake, options()).await.unwrap();
+    put(store, &entry(&lake, 3), "{\"add\": half a line").await;
+    let error = error_of(&mut consumer).await;
+    assert!(matches!(error, QueueError::BadEntry { version: 3, .. }), "{error}");
+}
+
+async fn files_that_are_no_commits_are_passed_over(store: &TestStore) {
+    let lake = lake(store, "stray");
+    send(&lake, 1, 1).await;
+    // Opened before: delta-rs itself stumbles over some of these.
+    let mut consumer = Consumer::open(&lake, options()).await.unwrap();
+    let mut producer = producer(&lake, 2).await;
+    for stray in [
+        "00000000000000000009.crc",
+        "00000000000000000000.00000000000000000009.compacted.json",
+        "_commit_9b2c.json.tmp",
+        "00000000000000000009.json.tmp",
+        "9.json",
+    ] {
+        put(store, &Path::from(format!("{}/_delta_log/{stray}", prefix(&lake))), "stray").await;
+    }
+    receive(&mut consumer, 1).await;
+    // Long enough for the silence to be looked into, which must not take a stray file for a version.
+    assert!(tokio::time::timeout(Duration::from_secs(3), consumer.next()).await.is_err());
+    producer.append(Batch::from_iter(["after"])).await.unwrap();
+    let second = producer.epoch();
+    producer.finish().await.unwrap();
+    assert_eq!(receive(&mut consumer, 1).await.0[&second].len(), 1);
+}
+
+async fn a_version_that_removes_rows_stops_the_queue_unless_told_otherwise(store: &TestStore) {
+    let lake = lake(store, "remove");
+    send(&lake, 1, 1).await;
+    let mut strict = Consumer::open(&lake, options()).await.unwrap();
+    let mut lenient =
+        Consumer::open(&lake, ConsumerOptions { ignore_removes: true, ..options() }).await.unwrap();
+    let compacted = r#"{"remove":{"path":"x","dataChange":false}}"#;
+    let removed = r#"{"remove":{"path":"x","dataChange":true}}"#;
+    put(store, &entry(&lake, 3), compacted).await;
+    put(store, &entry(&lake, 4), removed).await;
+    let error = error_of(&mut strict).await;
+    assert!(matches!(error, QueueError::RowsRemoved { version: 4 }), "{error}");
+    put(store, &entry(&lake, 5), r#"{"commitInfo":{"s3mq.end":{"producer":5,"epoch":"67e55044-10b1-426f-9247-bb680e5fe0c8","count":0}}}"#).await;
+    receive(&mut lenient, 2).await;
+}
+
+async fn a_table_of_unknown_features_is_refused_by_name(store: &TestStore) {
+    let lake = lake(store, "features");
+    let mut early = Consumer::open(&lake, options()).await.unwrap();
+    let schema = r#"{\"type\":\"struct\",\"fields\":[{\"name\":\"data\",\"type\":\"binary\",\"nullable\":true,\"metadata\":{}}]}"#;
+    let table = format!(
+        "{{\"protocol\":{{\"minReaderVersion\":3,\"minWriterVersion\":7,\"readerFeatures\":[\"madeUp\"],\"writerFeatures\":[\"madeUp\"]}}}}\n\
+         {{\"metaData\":{{\"id\":\"x\",\"format\":{{\"provider\":\"parquet\",\"options\":{{}}}},\"schemaString\":\"{schema}\",\"partitionColumns\":[],\"configuration\":{{}}}}}}"
+    );
+    put(store, &entry(&lake, 0), &table).await;
+    let error = error_of(&mut early).await;
+    assert!(error.to_string().contains("madeUp"), "{error}");
+    let error = Consumer::open(&lake, options()).await.unwrap_err();
+    assert!(error.to_string().contains("madeUp"), "{error}");
+    let error = Producer::open(&lake, ProducerOptions::default()).await.unwrap_err();
+    assert!(error.to_string().contains("madeUp"), "{error}");
+}
+
+async fn a_writer_that_changes_the_schema_is_noticed(store: &TestStore) {
+    let lake = lake(store, "schema");
+    send(&lake, 1, 1).await;
+    let mut consumer = Consumer::open(&lake, options()).await.unwrap();
+    let mut producer = producer(&lake, 2).await;
+    let schema = r#"{\"type\":\"struct\",\"fields\":[{\"name\":\"other\",\"type\":\"long\",\"nullable\":true,\"metadata\":{}}]}"#;
+    let change = format!(
+        "{{\"metaData\":{{\"id\":\"x\",\"schemaString\":\"{schema}\",\"partitionColumns\":[],\"configuration\":{{}}}}}}"
+    );
+    put(store, &entry(&lake, 3), &change).await;
+    producer.append(Batch::from_iter(["x"])).await.unwrap();
+    let error = producer.finish().await.unwrap_err();
+    assert!(matches!(error, QueueError::Unsupported { action: "write to", .. }), "{error}");
+    let error = error_of(&mut consumer).await;
+    assert!(matches!(error, QueueError::Unsupported { action: "read", .. }), "{error}");
+}
+
+async fn permits_do_not_block_files_larger_than_they_are(store: &TestStore) {
+    let lake = lake(store, "permits");
+    let by = send(&lake, 1, 12).await;
+    let narrow = ConsumerOptions { permits: 3, max_inflight_bytes: 10, ..options() };
+    let mut consumer = Consumer::open(&lake, narrow).await.unwrap();
+    assert_in_order(&receive(&mut consumer, 1).await.0[&by]);
+}
+
+async fn prefix_encoding_carries_the_same_messages(store: &TestStore) {
+    let lake = lake(store, "prefix");
+    let options_of_producer =
+        ProducerOptions { data_encoding: s3mq::queue::DataEncoding::Prefix, ..ProducerOptions::default() };
+    let mut producer = Producer::open(&lake, options_of_producer).await.unwrap();
+    let by = producer.epoch();
+    producer.append(Batch::from_iter((0..10).map(|n| format!("0.{n}")))).await.unwrap();
+    producer.finish().await.unwrap();
+    let mut consumer = Consumer::open(&lake, options()).await.unwrap();
+    assert_in_order(&receive(&mut consumer, 1).await.0[&by]);
+}
+
+async fn a_dead_table_costs_few_requests_to_watch(store: &TestStore) {
+    let lake = lake(store, "idle");
+    send(&lake, 1, 1).await;
+    let watched = s3mq::storage::Store::connect(store.store.config().clone()).await.unwrap();
+    let lake = Lake::new(&watched, prefix(&lake).parse().unwrap()).unwrap();
+    let idle = ConsumerOptions { poll: Poll::Fixed { interval: Duration::from_millis(100) }, ..options() };
+    let mut consumer = Consumer::open(&lake, idle).await.unwrap();
+    receive(&mut consumer, 1).await;
+    let before = watched.requests().total();
+    assert!(tokio::time::timeout(Duration::from_secs(2), consumer.next()).await.is_err());
+    let asked = watched.requests().total() - before;
+    // Twenty intervals: a question each, and the listings of the silence.
+    assert!(asked <= 24, "{asked} requests in 2 s at 100 ms");
+}
