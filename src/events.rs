@@ -21,9 +21,9 @@ pub enum Event {
         messages: u64,
     },
     /// A producer is through.
-    Produced(ProducerSummary),
+    Produced(Box<ProducerSummary>),
     /// A consumer is through.
-    Consumed(ConsumerSummary),
+    Consumed(Box<ConsumerSummary>),
     /// It failed; the process ends with `exit_code`.
     Failed {
         /// One line.

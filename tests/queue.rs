@@ -238,7 +238,7 @@ async fn data_files(store: &TestStore, lake: &Lake) -> Vec<Path> {
     files.into_iter().map(|file| file.location).collect()
 }
 
-async fn loses_one_file_and_goes_on(store: &TestStore, lake: &Lake, reason: &str) {
+async fn loses_one_file_and_goes_on(lake: &Lake, reason: &str) {
     let second = send(lake, 2, 1).await;
     let mut consumer = Consumer::open(lake, options()).await.unwrap();
     let (_, others) = receive(&mut consumer, 2).await;
@@ -259,14 +259,14 @@ async fn a_vanished_data_file_is_reported_and_the_rest_comes(store: &TestStore) 
     let lake = lake(store, "vanished");
     send(&lake, 1, 1).await;
     store.store.objects().delete(&data_files(store, &lake).await[0]).await.unwrap();
-    loses_one_file_and_goes_on(store, &lake, "no longer there").await;
+    loses_one_file_and_goes_on(&lake, "no longer there").await;
 }
 
 async fn a_broken_data_file_is_reported_and_the_rest_comes(store: &TestStore) {
     let lake = lake(store, "broken-file");
     send(&lake, 1, 1).await;
     put(store, &data_files(store, &lake).await[0], "these are no Parquet bytes").await;
-    loses_one_file_and_goes_on(store, &lake, "").await;
+    loses_one_file_and_goes_on(&lake, "").await;
 }
 
 async fn a_broken_log_entry_is_named(store: &TestStore) {

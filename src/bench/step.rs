@@ -135,8 +135,8 @@ async fn watch(
                 *(if role == "producer" { &mut sent } else { &mut received }) = messages;
                 console.step_progress(sent, received);
             }
-            Said::Event(Event::Produced(summary)) => produced = Some(summary),
-            Said::Event(Event::Consumed(summary)) => consumed = Some(summary),
+            Said::Event(Event::Produced(summary)) => produced = Some(*summary),
+            Said::Event(Event::Consumed(summary)) => consumed = Some(*summary),
             Said::Event(Event::Failed { error, .. }) => return Err(failed(format!("failed: {error}"))),
             Said::Event(Event::Ready) => {}
             Said::Ended(status) if role == "producer" => {

@@ -25,7 +25,7 @@ pub(super) struct Args {
 
 pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     let config = args.storage.resolve(None)?;
-    say(&format!("{}", config.describe()));
+    say(&config.describe());
     let body = if config.unsigned_payload() { "left out of signatures" } else { "signed" };
     say(&format!("bodies are {body}, requests signed for region {}", config.region));
     storage::preflight(&config, &args.prefix, args.storage.create_bucket, |check| {

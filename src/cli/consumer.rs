@@ -163,7 +163,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     // An interrupted run's files stay marked as partial, with what they have.
     let kept = if summary.ended == Ended::Interrupted { files.keep() } else { files.finish() };
     kept.map_err(|error| report(Failure::runtime(format!("cannot write results: {error}"))))?;
-    emit(&Event::Consumed(summary));
+    emit(&Event::Consumed(Box::new(summary)));
     verdict
 }
 

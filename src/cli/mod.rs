@@ -78,7 +78,7 @@ impl Cli {
 /// Logs go to standard error; `RUST_LOG` chooses what is logged, by default warnings of ours.
 fn start_logging() {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("s3mq=warn"));
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("s3mq=warn,s3s=error"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
 }
 

@@ -179,7 +179,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     match outcome {
         Ok(summary) => {
             let exit = if summary.interrupted { Exit::Interrupted } else { Exit::Ok };
-            emit(&Event::Produced(summary));
+            emit(&Event::Produced(Box::new(summary)));
             Ok(exit)
         }
         Err(failure) => Err(report(failure)),

@@ -194,7 +194,7 @@ impl Tally {
                 None => self.unreadable += 1,
             }
             self.received += 1;
-            if self.received % self.log_frequency == 0 {
+            if self.received.is_multiple_of(self.log_frequency) {
                 self.row(sink)?;
             }
         }

@@ -244,7 +244,7 @@ mod tests {
         assert_eq!((doubled.lost, doubled.duplicated, doubled.out_of_order), (0, 5, 0));
         let swapped = account(&[0..5, 10..15, 5..10], Some(15));
         assert_eq!((swapped.lost, swapped.duplicated, swapped.out_of_order), (0, 0, 5));
-        let longer = account(&[0..10], Some(8));
+        let longer = account(&[0..5, 5..10], Some(8));
         assert_eq!((longer.lost, longer.beyond_end), (0, 2));
         let never_came = account(&[], Some(8));
         assert_eq!(never_came.lost, 8);

@@ -76,7 +76,7 @@ pub(super) async fn open(lake: &Lake) -> Result<Opened, QueueError> {
     let protocol = read(serde_json::to_value(snapshot.protocol()))?;
     let metadata = read(serde_json::to_value(snapshot.metadata()))?;
     Ok(Opened {
-        version: snapshot.version() as u64,
+        version: snapshot.version(),
         protocol: serde_json::from_value(protocol).map_err(|error| failed(error.to_string()))?,
         metadata: serde_json::from_value(metadata).map_err(|error| failed(error.to_string()))?,
     })
