@@ -53,11 +53,10 @@ impl Rate {
     }
 
     /// This rate, and each `step` more, up to and including `end`.
-    pub fn sweep(self, end: Self, step: Self) -> Vec<Self> {
+    pub fn sweep(self, end: Self, step: Self) -> impl Iterator<Item = Self> {
         (self.per_second_micros..=end.per_second_micros)
             .step_by(step.per_second_micros as usize)
             .map(|per_second_micros| Self { per_second_micros })
-            .collect()
     }
 }
 
@@ -184,7 +183,7 @@ mod tests {
     #[test]
     fn a_sweep_includes_its_end() {
         let names = |s: &str, e: &str, d: &str| {
-            rate(s).sweep(rate(e), rate(d)).iter().map(Rate::to_string).collect::<Vec<_>>()
+            rate(s).sweep(rate(e), rate(d)).map(|rate| rate.to_string()).collect::<Vec<_>>()
         };
         assert_eq!(names("1000", "3000", "1000"), ["1000", "2000", "3000"]);
         assert_eq!(names("0.1", "0.3", "0.1"), ["0.1", "0.2", "0.3"]);

@@ -3,7 +3,7 @@
 //! Both of its pipes are always drained, so that it can't block on one that nobody reads; its log lines
 //! are passed on to our own standard error. Its standard input is held open: when we are gone, however
 //! that came, it closes and the child ends. It is in a process group of its own, so that Ctrl-C on a
-//! terminal reaches the bench alone, which then ends its children in order.
+//! terminal reaches the bench alone, which then ends its children.
 
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;

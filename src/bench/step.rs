@@ -147,8 +147,12 @@ async fn watch(
                 drain_until = Some(Instant::now() + config.drain_timeout);
             }
             Said::Ended(status) => {
-                if consumed.is_none() {
-                    return Err(failed(ended_early(status)));
+                match consumed.as_ref().map(|summary| summary.ended) {
+                    None => return Err(failed(ended_early(status))),
+                    Some(Ended::Interrupted) if !collapsed => return Err(failed("was interrupted".to_owned())),
+                    // It gave up on its own, which its rate does not survive either.
+                    Some(Ended::DrainTimeout) => collapsed = true,
+                    Some(_) => {}
                 }
                 consumer_ended = true;
             }

@@ -25,15 +25,15 @@ use crate::units::{Rate, Seconds, grouped};
 #[derive(Debug, ClapArgs)]
 pub(super) struct Args {
     /// First rate, in messages a second, whole or fractional
-    #[arg(long, env = "S3MQ_RANGE_START", value_name = "PER_SECOND")]
+    #[arg(long, env = "S3MQ_RANGE_START", value_name = "PER_SECOND", allow_negative_numbers = true)]
     range_start: Rate,
 
     /// Last rate, included
-    #[arg(long, env = "S3MQ_RANGE_END", value_name = "PER_SECOND")]
+    #[arg(long, env = "S3MQ_RANGE_END", value_name = "PER_SECOND", allow_negative_numbers = true)]
     range_end: Rate,
 
     /// From one rate to the next
-    #[arg(long, env = "S3MQ_RANGE_STEP", value_name = "PER_SECOND")]
+    #[arg(long, env = "S3MQ_RANGE_STEP", value_name = "PER_SECOND", allow_negative_numbers = true)]
     range_step: Rate,
 
     /// How long each rate streams, in seconds
@@ -91,11 +91,15 @@ pub(super) struct Args {
     storage: StorageArgs,
 }
 
+/// A sweep of more rates was hardly meant.
+const MAX_RATES: usize = 10_000;
+
 /// The bucket of the embedded store.
 const EMBEDDED_BUCKET: &str = "s3mq";
 
 pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     let rates = args.rates()?;
+    let warmup_seconds = args.warmup_seconds()?;
     let poll = args.poll.policy(&args.commit)?;
     args.message.size()?;
     let backend = args.storage.backend();
@@ -134,8 +138,6 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     say(&format!("s3mq {VERSION}, {} store: {}", backend.name(), store.describe()));
 
     let interval = poll.interval();
-    let warmup_seconds =
-        args.warmup_seconds.unwrap_or_else(|| (args.seconds_to_stream.as_f64() / 10.0).min(30.0));
     let config = Config {
         rates,
         seconds: args.seconds_to_stream,
@@ -207,13 +209,31 @@ impl Args {
                 self.range_start, self.range_end
             )));
         }
-        let rates = self.range_start.sweep(self.range_end, self.range_step);
+        let sweep = self.range_start.sweep(self.range_end, self.range_step);
+        let rates: Vec<_> = sweep.take(MAX_RATES + 1).collect();
+        if rates.len() > MAX_RATES {
+            return Err(Failure::usage(format!(
+                "these are more than {} rates; raise --range-step",
+                grouped(MAX_RATES as u64)
+            )));
+        }
         match rates.iter().find(|rate| rate.messages_in(self.seconds_to_stream) == 0) {
             Some(rate) => Err(Failure::usage(format!(
                 "at {rate} a second, not one message is due in {} s; raise --seconds-to-stream",
                 self.seconds_to_stream
             ))),
             None => Ok(rates),
+        }
+    }
+
+    fn warmup_seconds(&self) -> Result<f64, Failure> {
+        let streamed = self.seconds_to_stream.as_f64();
+        match self.warmup_seconds {
+            Some(warmup) if warmup >= streamed => Err(Failure::usage(format!(
+                "--warmup-seconds {warmup} leaves nothing to measure of --seconds-to-stream {streamed}"
+            ))),
+            Some(warmup) => Ok(warmup),
+            None => Ok((streamed / 10.0).min(30.0)),
         }
     }
 
@@ -235,7 +255,7 @@ impl Args {
             return Ok(());
         };
         let held = rates.iter().map(|rate| rate.messages_in(self.seconds_to_stream));
-        let messages: u64 = if self.keep_data { held.sum() } else { held.max().unwrap_or(0) };
+        let messages = if self.keep_data { held.fold(0, u64::saturating_add) } else { held.max().unwrap_or(0) };
         let needed = messages.saturating_mul(self.message.bytes() as u64 + OVERHEAD_BYTES);
         if needed <= memory / 2 {
             return Ok(());

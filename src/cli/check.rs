@@ -4,6 +4,8 @@ use clap::Args as ClapArgs;
 
 use super::console::say;
 use super::failure::Failure;
+use super::producer::interrupted;
+use super::signals;
 use super::storage::{self, StorageArgs};
 use crate::exit::Exit;
 use crate::storage::{Prefix, Store, round_trips};
@@ -25,6 +27,14 @@ pub(super) struct Args {
 
 pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     let config = args.storage.resolve(None)?;
+    let mut stop = signals::watch(false)?;
+    tokio::select! {
+        checked = check(args, config) => checked,
+        () = stop.wait() => Err(interrupted()),
+    }
+}
+
+async fn check(args: Args, config: crate::storage::Config) -> Result<Exit, Failure> {
     say(&config.describe());
     let body = if config.unsigned_payload() { "left out of signatures" } else { "signed" };
     say(&format!("bodies are {body}, requests signed for region {}", config.region));

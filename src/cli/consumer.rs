@@ -7,7 +7,7 @@ use clap::Args as ClapArgs;
 
 use super::console::{Progress, emit};
 use super::failure::Failure;
-use super::producer::{RoleArgs, interrupted, report};
+use super::producer::{RoleArgs, give_up, interrupted, report};
 use super::signals;
 use super::storage::{self, StorageArgs};
 use super::stream::{CommitArgs, PollArgs};
@@ -42,7 +42,7 @@ pub(super) struct Args {
     #[arg(long, env = "S3MQ_EXPECTED_MESSAGES", value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     expected_messages: Option<u64>,
 
-    /// How many producers' ends of stream to wait for
+    /// How many producers' ends of stream to wait for, without --expected-messages
     #[arg(long, env = "S3MQ_PRODUCERS", value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     producers: u16,
 
@@ -135,27 +135,24 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     let mut progress = Progress::new("consumer".to_owned(), args.expected_messages, args.role.quiet);
     let prefix = args.lake_path.prefix.clone();
 
-    let mut asked = stop.clone();
-    let setup = async {
+    let mut stopped = stop.clone();
+    let work = async {
         if !args.role.no_preflight {
             storage::preflight(&store, &prefix, args.storage.create_bucket, |_| {}).await?;
         }
-        Ok::<_, Failure>(Lake::new(&Store::connect(store).await?, prefix)?)
-    };
-    let lake = tokio::select! {
-        lake = setup => lake,
-        () = asked.wait() => Err(interrupted()),
-    };
-    let consumed = match lake {
-        Ok(lake) => consumer::run(config, &lake, stop, &mut files, |event| {
+        let lake = Lake::new(&Store::connect(store).await?, prefix)?;
+        let summary = consumer::run(config, &lake, stop, &mut files, |event| {
             if let Event::Progress { messages } = event {
                 progress.messages(messages);
             }
             emit(&event);
         })
-        .await
-        .map_err(Failure::from),
-        Err(failure) => Err(failure),
+        .await?;
+        Ok::<_, Failure>(summary)
+    };
+    let consumed = tokio::select! {
+        consumed = work => consumed,
+        () = give_up(&mut stopped) => Err(interrupted()),
     };
     drop(progress);
     let summary = consumed.map_err(report)?;

@@ -25,7 +25,7 @@ pub(super) struct Args {
     lake_path: LakePath,
 
     /// Messages a second, whole or fractional, or `max`: as fast as the queue takes them
-    #[arg(long, env = "S3MQ_RATE", value_name = "PER_SECOND")]
+    #[arg(long, env = "S3MQ_RATE", value_name = "PER_SECOND", allow_negative_numbers = true)]
     rate: RateArg,
 
     /// How long to send, in seconds; rate times seconds, rounded once, is how many messages are sent
@@ -186,12 +186,13 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     }
 }
 
-/// Once asked to stop, what is handed over gets this long to be committed.
-const FLUSH_GRACE: std::time::Duration = std::time::Duration::from_secs(3);
+/// Once asked to stop, a role gets this long to end in order: to commit what it has handed over, to have
+/// an answer to what it has asked.
+const STOP_GRACE: std::time::Duration = std::time::Duration::from_secs(3);
 
-async fn give_up(stop: &mut crate::stop::Stop) {
+pub(super) async fn give_up(stop: &mut crate::stop::Stop) {
     stop.wait().await;
-    tokio::time::sleep(FLUSH_GRACE).await;
+    tokio::time::sleep(STOP_GRACE).await;
 }
 
 pub(super) fn interrupted() -> Failure {

@@ -46,7 +46,8 @@ pub(super) struct StorageArgs {
     #[arg(long, env = "S3MQ_BUCKET", value_name = "NAME")]
     pub bucket: Option<String>,
 
-    /// Region that requests are signed for [default: MINIO_S3_REGION or AWS_REGION, else us-east-1]
+    /// Region that requests are signed for [default: MINIO_S3_REGION or, for s3, AWS_REGION or
+    /// AWS_DEFAULT_REGION, else us-east-1]
     #[arg(long, env = "S3MQ_REGION", value_name = "NAME")]
     pub region: Option<String>,
 

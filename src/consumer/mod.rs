@@ -22,9 +22,9 @@ use crate::stop::Stop;
 pub struct Config {
     /// How it follows the queue.
     pub queue: ConsumerOptions,
-    /// End after this many messages.
+    /// End after this many messages, whoever ended a stream.
     pub expected_messages: Option<u64>,
-    /// End when this many producers ended their streams.
+    /// Otherwise, end when this many producers ended their streams.
     pub producers: usize,
     /// Messages between two rows.
     pub log_frequency: u64,
@@ -112,11 +112,10 @@ pub async fn run(
                         }
                     }
                 }
-                if config.expected_messages.is_some_and(|expected| tally.received >= expected) {
-                    break Ended::Expected;
-                }
-                if tally.ledger.ended() >= config.producers {
-                    break Ended::EndOfStream;
+                match config.expected_messages {
+                    Some(expected) if tally.received >= expected => break Ended::Expected,
+                    None if tally.ledger.ended() >= config.producers => break Ended::EndOfStream,
+                    _ => {}
                 }
             }
             () = stop.wait() => break Ended::Interrupted,

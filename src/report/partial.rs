@@ -17,8 +17,11 @@ impl PartialFile {
     /// Creates the partial file, in place of an older one.
     ///
     /// # Errors
-    /// When it can't be created; the message names it.
+    /// When it can't be created, or could not be renamed in the end; the message names it.
     pub fn create(target: &Path) -> io::Result<Self> {
+        if target.is_dir() {
+            return Err(named(target, &io::ErrorKind::IsADirectory.into()));
+        }
         let partial = partial_name(target);
         let file = File::create(&partial).map_err(|error| named(&partial, &error))?;
         Ok(Self { writer: BufWriter::with_capacity(256 << 10, file), target: target.to_owned() })

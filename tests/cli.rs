@@ -1,0 +1,30 @@
+//! The program from outside: command lines, exit codes, files, signals.
+//!
+//! Every test runs the built binary in a directory of its own, with an environment of its own, against
+//! the embedded server. Nothing is asserted about how long something takes, except where ending in time
+//! is what is promised; what a test has to wait for it waits for, rather than sleeping.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "cli/harness.rs"]
+mod harness;
+#[path = "cli/interruption.rs"]
+mod interruption;
+#[path = "cli/manual.rs"]
+mod manual;
+#[path = "cli/prefix.rs"]
+mod prefix;
+#[path = "cli/processes.rs"]
+mod processes;
+#[path = "cli/roles.rs"]
+mod roles;
+#[path = "cli/secrets.rs"]
+mod secrets;
+#[path = "cli/store.rs"]
+mod store;
+#[path = "cli/store_failures.rs"]
+mod store_failures;
+#[path = "cli/sweep.rs"]
+mod sweep;
+#[path = "cli/usage.rs"]
+mod usage;

@@ -1,0 +1,73 @@
+//! A store for the tests: `s3mq serve`, reached as its own output says.
+
+use std::fs;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::harness::{Finished, Running, S3mq, s3mq};
+
+pub(crate) const ACCESS_KEY: &str = "test-access-key";
+pub(crate) const SECRET_KEY: &str = "test-secret-key-that-nobody-may-see";
+
+/// The four variables of the backend `minio`.
+pub(crate) const VARIABLES: [&str; 4] =
+    ["MINIO_S3_ENDPOINT", "MINIO_S3_BUCKET", "MINIO_S3_ACCESS_KEY", "MINIO_S3_SECRET_ACCESS_KEY"];
+
+/// A running server with an empty bucket, on disk. It ends when it is dropped.
+pub(crate) struct Store {
+    server: Running,
+    exports: Vec<(String, String)>,
+}
+
+impl Store {
+    pub(crate) fn start() -> Self {
+        Self::of(
+            s3mq("serve --data-dir data")
+                .env("S3MQ_SERVE_ACCESS_KEY", ACCESS_KEY)
+                .env("S3MQ_SERVE_SECRET_KEY", SECRET_KEY)
+                .spawn(),
+        )
+    }
+
+    /// A server that was started, once it has said how to reach it.
+    pub(crate) fn of(mut server: Running) -> Self {
+        let exports = VARIABLES.map(|name| {
+            let value = server.wait_for_line(name, |line| {
+                let (variable, value) = line.strip_prefix("export ")?.split_once('=')?;
+                (variable == name).then(|| value.to_owned())
+            });
+            (name.to_owned(), value)
+        });
+        Self { server, exports: exports.into() }
+    }
+
+    /// `s3mq` with these arguments and the exported variables.
+    pub(crate) fn s3mq(&self, arguments: &str) -> S3mq {
+        self.exports.iter().fold(s3mq(arguments), |command, (name, value)| command.env(name, value))
+    }
+
+    /// The keys of all objects, sorted.
+    pub(crate) fn keys(&self) -> Vec<String> {
+        let objects = fs::read_dir(self.server.path("data/buckets/s3mq")).unwrap().flatten();
+        let mut keys: Vec<_> = objects
+            .filter_map(|object| {
+                // A line of JSON, then the bytes. An object that is just being deleted has none.
+                let bytes = fs::read(object.path()).ok()?;
+                let header = bytes.split(|&byte| byte == b'\n').next()?;
+                Some(serde_json::from_slice::<Value>(header).ok()?["key"].as_str()?.to_owned())
+            })
+            .collect();
+        keys.sort();
+        keys
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.server.signal(signal);
+    }
+
+    /// Ends it.
+    pub(crate) fn finish(self) -> Finished {
+        self.server.finish()
+    }
+}
