@@ -2,8 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
-    s3mq::cli::Cli::parse().run()
+    s3mq::cli::Cli::from_command_line().run()
 }

@@ -92,7 +92,8 @@ impl fmt::Display for Rate {
 pub struct Seconds(f64);
 
 impl Seconds {
-    const MAX: f64 = 366.0 * 86_400.0;
+    /// The longest that is taken: a leap year.
+    pub const MAX: Self = Self::whole(366 * 86_400);
 
     /// A length of whole seconds.
     pub const fn whole(seconds: u32) -> Self {
@@ -115,7 +116,7 @@ impl FromStr for Seconds {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.parse::<f64>() {
-            Ok(value) if value > 0.0 && value <= Self::MAX => Ok(Self(value)),
+            Ok(value) if value > 0.0 && value <= Self::MAX.0 => Ok(Self(value)),
             Ok(_) => Err("must be above 0 and at most a year".to_owned()),
             Err(_) => Err(format!("`{text}` is not a number of seconds")),
         }

@@ -11,7 +11,7 @@ use crate::clock::Anchor;
 use crate::events::{ConsumerSummary, Ended, Event, ProducerSummary};
 use crate::report::{Outcome, StepReport};
 use crate::storage::Prefix;
-use crate::units::Rate;
+use crate::units::{Rate, Seconds};
 
 /// Flags and secrets for the children.
 #[derive(Clone, Debug, Default)]
@@ -149,7 +149,9 @@ async fn watch(
             Said::Ended(status) => {
                 match consumed.as_ref().map(|summary| summary.ended) {
                     None => return Err(failed(ended_early(status))),
-                    Some(Ended::Interrupted) if !collapsed => return Err(failed("was interrupted".to_owned())),
+                    Some(Ended::Interrupted) if !collapsed => {
+                        return Err(failed("was interrupted".to_owned()));
+                    }
                     // It gave up on its own, which its rate does not survive either.
                     Some(Ended::DrainTimeout) => collapsed = true,
                     Some(_) => {}
@@ -190,9 +192,10 @@ fn arguments(
     messages: u64,
     anchor: &Anchor,
 ) -> (Vec<String>, Vec<String>) {
+    // With `=`, so that a value may begin with a dash.
     let common = |role: &str| {
         let mut arguments = vec![role.to_owned()];
-        let mut flag = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
+        let mut flag = |name: &str, value: String| arguments.push(format!("{name}={value}"));
         flag("--lake-path", prefix.to_string());
         flag("--autocommit-duration-ms", config.commit_interval.as_millis().to_string());
         flag("--clock-anchor", anchor.to_string());
@@ -203,7 +206,7 @@ fn arguments(
     let result = |name: String| config.output_dir.join(name).display().to_string();
 
     let mut consumer = common("consumer");
-    let mut flag = |name: &str, value: String| consumer.extend([name.to_owned(), value]);
+    let mut flag = |name: &str, value: String| consumer.push(format!("{name}={value}"));
     flag("--start", "earliest".to_owned());
     flag("--output-path", result(format!("{rate}.csv")));
     if config.raw_output {
@@ -213,11 +216,12 @@ fn arguments(
     flag("--warmup-seconds", config.warmup_seconds.to_string());
     // Between two messages of a slow schedule it is quiet for longer than a drain should take.
     let quiet_seconds = 1.0 / rate.per_second() + 2.0 * config.commit_interval.as_secs_f64();
-    flag("--drain-timeout-seconds", (config.drain_timeout.as_secs_f64() + quiet_seconds).to_string());
+    let patience_seconds = config.drain_timeout.as_secs_f64() + quiet_seconds;
+    flag("--drain-timeout-seconds", patience_seconds.min(Seconds::MAX.as_f64()).to_string());
     consumer.extend(config.flags.consumer.iter().cloned());
 
     let mut producer = common("producer");
-    let mut flag = |name: &str, value: String| producer.extend([name.to_owned(), value]);
+    let mut flag = |name: &str, value: String| producer.push(format!("{name}={value}"));
     flag("--rate", rate.to_string());
     flag("--messages", messages.to_string());
     producer.extend(config.flags.producer.iter().cloned());

@@ -13,7 +13,7 @@ use super::storage::{self, BackendArg, StorageArgs};
 use super::stream::{CommitArgs, MessageArgs, PollArgs, value_name};
 use crate::bench::{self, BenchError, ChildFlags, Config, Console};
 use crate::exit::Exit;
-use crate::report::{RunInfo, StepReport, prepare_directory, table};
+use crate::report::{RunInfo, StepReport, lock_directory, prepare_directory, table};
 use crate::server::{self, Server};
 use crate::storage::{Backend, Credentials, Prefix, Store};
 use crate::units::{Rate, Seconds, grouped};
@@ -25,15 +25,15 @@ use crate::units::{Rate, Seconds, grouped};
 #[derive(Debug, ClapArgs)]
 pub(super) struct Args {
     /// First rate, in messages a second, whole or fractional
-    #[arg(long, env = "S3MQ_RANGE_START", value_name = "PER_SECOND", allow_negative_numbers = true)]
+    #[arg(long, env = "S3MQ_RANGE_START", value_name = "PER_SECOND")]
     range_start: Rate,
 
     /// Last rate, included
-    #[arg(long, env = "S3MQ_RANGE_END", value_name = "PER_SECOND", allow_negative_numbers = true)]
+    #[arg(long, env = "S3MQ_RANGE_END", value_name = "PER_SECOND")]
     range_end: Rate,
 
     /// From one rate to the next
-    #[arg(long, env = "S3MQ_RANGE_STEP", value_name = "PER_SECOND", allow_negative_numbers = true)]
+    #[arg(long, env = "S3MQ_RANGE_STEP", value_name = "PER_SECOND")]
     range_step: Rate,
 
     /// How long each rate streams, in seconds
@@ -116,6 +116,8 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     };
     prepare_directory(&args.output_dir)
         .map_err(|error| Failure::usage(format!("cannot write results to --output-dir: {error}")))?;
+    let _results_lock = lock_directory(&args.output_dir)
+        .map_err(|error| Failure::runtime(format!("cannot use --output-dir: {error}")))?;
 
     let mut stop = signals::watch(false)?;
     let server = match &remote {
@@ -255,7 +257,8 @@ impl Args {
             return Ok(());
         };
         let held = rates.iter().map(|rate| rate.messages_in(self.seconds_to_stream));
-        let messages = if self.keep_data { held.fold(0, u64::saturating_add) } else { held.max().unwrap_or(0) };
+        let messages =
+            if self.keep_data { held.fold(0, u64::saturating_add) } else { held.max().unwrap_or(0) };
         let needed = messages.saturating_mul(self.message.bytes() as u64 + OVERHEAD_BYTES);
         if needed <= memory / 2 {
             return Ok(());

@@ -15,7 +15,8 @@ mod stream;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::builder::BoolishValueParser;
+use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub use failure::Failure;
 
@@ -25,7 +26,7 @@ pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("S3MQ_CO
 /// Measures a Delta Lake table on S3 or MinIO as a message queue.
 ///
 /// Every option can also be given as the environment variable that its help names; a flag goes before
-/// the variable. RUST_LOG chooses what is logged to standard error [default: s3mq=warn]. Exit codes: 0 all well, 1 runtime failure, 2 bad usage or configuration, 3 committed
+/// the variable, and an empty variable counts as not set. RUST_LOG chooses what is logged to standard error [default: s3mq=warn]. Exit codes: 0 all well, 1 runtime failure, 2 bad usage or configuration, 3 committed
 /// messages were lost, unreadable, doubled or reordered, 130 interrupted.
 #[derive(Debug, Parser)]
 #[command(name = "s3mq", version = VERSION, arg_required_else_help = true)]
@@ -43,7 +44,26 @@ enum Command {
     Check(check::Args),
 }
 
+/// What holds for the options of every command.
+fn common(option: Arg) -> Arg {
+    let is_empty = |name| std::env::var_os(name).is_some_and(|value| value.is_empty());
+    let option = if option.get_env().is_some_and(is_empty) { option.env(None) } else { option };
+    match option.get_action() {
+        // A variable may also say 1 or 0, yes or no, on or off.
+        ArgAction::SetTrue => option.value_parser(BoolishValueParser::new()),
+        // What -1 is wrong for should say so, rather than that there is no option `-1`.
+        ArgAction::Set => option.allow_negative_numbers(true),
+        _ => option,
+    }
+}
+
 impl Cli {
+    /// Reads the command line and the variables; where they are wrong, says so and ends the process.
+    pub fn from_command_line() -> Self {
+        let command = Self::command().mut_subcommands(|command| command.mut_args(common));
+        Self::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
+    }
+
     /// Runs the command and prints its failure, if it has one.
     pub fn run(self) -> ExitCode {
         start_logging();
@@ -85,11 +105,10 @@ fn start_logging() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_arguments_are_well_defined() {
-        Cli::command().debug_assert();
+        Cli::command().mut_subcommands(|command| command.mut_args(common)).debug_assert();
     }
 
     #[test]

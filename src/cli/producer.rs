@@ -25,7 +25,7 @@ pub(super) struct Args {
     lake_path: LakePath,
 
     /// Messages a second, whole or fractional, or `max`: as fast as the queue takes them
-    #[arg(long, env = "S3MQ_RATE", value_name = "PER_SECOND", allow_negative_numbers = true)]
+    #[arg(long, env = "S3MQ_RATE", value_name = "PER_SECOND")]
     rate: RateArg,
 
     /// How long to send, in seconds; rate times seconds, rounded once, is how many messages are sent

@@ -42,10 +42,9 @@ impl Lake {
     /// # Errors
     /// When bucket and prefix make no URL.
     pub fn new(store: &Store, prefix: Prefix) -> Result<Self, QueueError> {
-        let location = format!("s3://{}/{}", store.config().bucket, prefix.directory());
-        let location = Url::parse(&location).map_err(|error| QueueError::Table {
+        let location = location(&store.config().bucket, &prefix).map_err(|error| QueueError::Table {
             action: "open",
-            place: location,
+            place: prefix.to_string(),
             detail: error.to_string(),
         })?;
         let root: Arc<dyn ObjectStore> = store.objects().clone();
@@ -159,6 +158,16 @@ impl std::fmt::Debug for Lake {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Lake({})", self.describe())
     }
+}
+
+/// The URL of a prefix. Its segments are encoded, so that `?`, `#` and `%` in a key stay what they are.
+fn location(bucket: &str, prefix: &Prefix) -> Result<Url, url::ParseError> {
+    let mut url = Url::parse(&format!("s3://{bucket}/"))?;
+    if let Ok(mut segments) = url.path_segments_mut() {
+        // The empty one at the end makes it a directory.
+        segments.pop_if_empty().extend(prefix.directory().split('/'));
+    }
+    Ok(url)
 }
 
 fn entry_name(version: u64) -> String {

@@ -12,7 +12,7 @@ mod step;
 mod summary_csv;
 mod table;
 
-pub use partial::{PartialFile, prepare_directory};
+pub use partial::{PartialFile, lock_directory, prepare_directory};
 pub use rate_csv::RateCsv;
 pub use raw_csv::RawCsv;
 pub use step::{Outcome, RunInfo, StepReport, step_json};

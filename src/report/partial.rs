@@ -1,7 +1,7 @@
 //! Result files that are either whole or marked as partial.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -68,6 +68,23 @@ pub fn prepare_directory(directory: &Path) -> io::Result<()> {
     fs::remove_file(&probe).map_err(|error| named(directory, &error))
 }
 
+/// Keeps a second bench off a directory for results for as long as the file is open, however it comes to be
+/// closed. The lock is on the directory itself, so that it leaves nothing behind.
+///
+/// # Errors
+/// When somebody else holds it; the message names the directory.
+pub fn lock_directory(directory: &Path) -> io::Result<File> {
+    let lock = File::open(directory).map_err(|error| named(directory, &error))?;
+    match lock.try_lock() {
+        Err(TryLockError::WouldBlock) => Err(named(
+            directory,
+            &io::Error::new(io::ErrorKind::WouldBlock, "another bench writes its results there"),
+        )),
+        // A file system without locks can't keep anybody off.
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(lock),
+    }
+}
+
 fn partial_name(target: &Path) -> PathBuf {
     let mut name = OsString::from(target.as_os_str());
     name.push(".partial");
@@ -103,6 +120,15 @@ mod tests {
         drop(file);
         assert!(!target.exists());
         assert_eq!(fs::read(directory.path().join("1000.csv.partial")).unwrap(), b"rows");
+    }
+
+    #[test]
+    fn a_directory_is_locked_until_its_lock_is_dropped() {
+        let directory = tempfile::tempdir().unwrap();
+        let lock = lock_directory(directory.path()).unwrap();
+        assert!(lock_directory(directory.path()).is_err());
+        drop(lock);
+        assert!(lock_directory(directory.path()).is_ok());
     }
 
     #[test]

@@ -43,6 +43,12 @@ impl FromStr for Prefix {
         if trimmed.is_empty() {
             return Err("is empty; it must name a place below the bucket".to_owned());
         }
+        // Libraries decode a table's path once, twice or not at all, and would each find another key.
+        if trimmed.contains('%') {
+            return Err(format!(
+                "`{text}` has a `%`, which readers of Delta tables take for different things"
+            ));
+        }
         match Path::parse(trimmed) {
             Ok(path) => Ok(Self(path)),
             Err(_) => Err(format!(
@@ -124,6 +130,7 @@ mod tests {
             "s3:///path",
             "gs://b/p",
             "s3://b/../p",
+            "a/%41",
         ] {
             assert!(text.parse::<LakePath>().is_err(), "{text}");
         }

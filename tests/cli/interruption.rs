@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::harness::{Finished, Running, s3mq};
-use crate::processes::{Process, children, wait_for};
+use crate::processes::{Process, children, wait_at_most, wait_for};
 use crate::store::Store;
 
 /// A bench promises to notice within 5 s; a busy machine gets twice as long.
@@ -24,7 +24,8 @@ struct Sweep {
 }
 
 impl Sweep {
-    const FINISHED: [&str; 3] = ["benchmark-results/200.csv", "benchmark-results/200.json", "benchmark-results/summary.csv"];
+    const FINISHED: [&str; 3] =
+        ["benchmark-results/200.csv", "benchmark-results/200.json", "benchmark-results/summary.csv"];
 
     fn in_its_second_rate() -> Self {
         let bench = s3mq(
@@ -33,7 +34,11 @@ impl Sweep {
         );
         let bench = bench.leading_a_group().spawn();
         let child = |role: &str| {
-            wait_for(role, || children(bench.pid()).into_iter().find(|child| is_role(child, role) && child.command.contains("/400 ")))
+            wait_for(role, || {
+                children(bench.pid())
+                    .into_iter()
+                    .find(|child| is_role(child, role) && child.command.contains("/400 "))
+            })
         };
         let (consumer, producer) = (child("consumer"), child("producer"));
         wait_for("rows of the second rate", || {
@@ -49,7 +54,7 @@ impl Sweep {
     fn ends_in_order(self) -> Finished {
         let finished = self.bench.finish_within(NOTICED);
         for child in [&self.consumer, &self.producer] {
-            wait_for("the end of a child", || child.is_gone().then_some(()));
+            wait_at_most(NOTICED, "the end of a child", || child.is_gone().then_some(()));
         }
         for (name, before) in &self.finished {
             finished.check(finished.read(name) == *before, format_args!("{name} was changed"));
@@ -122,11 +127,13 @@ fn a_killed_bench_leaves_no_child_and_keeps_what_was_finished() {
 #[test]
 fn a_rate_whose_consumer_gave_up_is_not_complete() {
     let bench = s3mq(
-        "bench --range-start 100 --range-end 100 --range-step 1 --seconds-to-stream 3 \
+        "bench --range-start 100 --range-end 100 --range-step 1 --seconds-to-stream 5 \
          --autocommit-duration-ms 50 --drain-timeout-seconds 1",
     );
     let bench = bench.spawn();
-    let child = |role: &'static str| wait_for(role, || children(bench.pid()).into_iter().find(|child| is_role(child, role)));
+    let child = |role: &'static str| {
+        wait_for(role, || children(bench.pid()).into_iter().find(|child| is_role(child, role)))
+    };
     let (consumer, producer) = (child("consumer"), child("producer"));
     let rows = bench.path("benchmark-results/100.csv.partial");
     wait_for("a row", || (fs::read_to_string(&rows).ok()?.lines().count() > 1).then_some(()));
@@ -155,7 +162,8 @@ fn an_interrupted_producer_commits_what_it_has_handed_over() {
     // The stream has its end, so that this ends too.
     let consumer = store.s3mq("consumer --lake-path cut").run();
     consumer.exits(0);
-    consumer.check(consumer.event("consumed")["received"] == produced["committed"], "not all of it was received");
+    consumer
+        .check(consumer.event("consumed")["received"] == produced["committed"], "not all of it was received");
 }
 
 #[test]
@@ -163,14 +171,21 @@ fn an_interrupted_consumer_leaves_a_partial_file() {
     let store = Store::start();
     let command = "producer --lake-path long --rate 100 --seconds-to-stream 50 --autocommit-duration-ms 100";
     let _producer = store.s3mq(command).spawn();
-    let command = "consumer --lake-path long --output-path long.csv --raw-output long.raw.csv --log-frequency 1";
+    let command =
+        "consumer --lake-path long --output-path long.csv --raw-output long.raw.csv --log-frequency 1";
     let mut consumer = store.s3mq(command).spawn();
     consumer.wait_for_progress();
     consumer.signal(Signal::TERM);
     let consumer = consumer.finish_within(NOTICED);
     consumer.exits(130);
-    consumer.check(consumer.event("consumed")["ended"] == "interrupted", "it does not say that it was interrupted");
-    consumer.check(consumer.files() == ["long.csv.partial", "long.raw.csv.partial"], "expected partial files only");
+    consumer.check(
+        consumer.event("consumed")["ended"] == "interrupted",
+        "it does not say that it was interrupted",
+    );
+    consumer.check(
+        consumer.files() == ["long.csv.partial", "long.raw.csv.partial"],
+        "expected partial files only",
+    );
     // As many lines as messages, and a header.
     let lines = consumer.event("consumed")["received"].as_u64().unwrap() as usize + 1;
     for name in ["long.csv.partial", "long.raw.csv.partial"] {
@@ -197,7 +212,9 @@ fn a_second_interruption_ends_at_once() {
 
 #[test]
 fn a_reader_that_goes_away_is_nobodys_failure() {
-    for command in ["bench --range-start 100 --range-end 200 --range-step 100 --seconds-to-stream 1", "bench --help"] {
+    for command in
+        ["bench --range-start 100 --range-end 200 --range-step 100 --seconds-to-stream 1", "bench --help"]
+    {
         let finished = s3mq(command).read_one_line_only().run();
         finished.exits(0);
         finished.check(finished.stderr.is_empty(), "it complains");

@@ -11,8 +11,13 @@ const COMMANDS: [&str; 5] = ["bench", "producer", "consumer", "serve", "check"];
 fn the_version_names_its_commit() {
     let finished = s3mq("--version").run();
     finished.exits(0);
-    let commit = finished.stdout.trim().strip_prefix("s3mq ").and_then(|text| text.split_once(" (")?.1.strip_suffix(')'));
-    let known = commit.is_some_and(|commit| commit.len() >= 7 && commit.chars().all(|c| c.is_ascii_hexdigit()));
+    let commit = finished
+        .stdout
+        .trim()
+        .strip_prefix("s3mq ")
+        .and_then(|text| text.split_once(" (")?.1.strip_suffix(')'));
+    let known =
+        commit.is_some_and(|commit| commit.len() >= 7 && commit.chars().all(|c| c.is_ascii_hexdigit()));
     finished.check(known || commit == Some("unknown commit"), "no commit is named");
 }
 
@@ -21,7 +26,10 @@ fn without_arguments_the_help_is_printed() {
     let finished = s3mq("").run();
     finished.exits(2);
     for command in COMMANDS {
-        finished.check(finished.stderr.contains(&format!("\n  {command} ")), format_args!("{command} is missing"));
+        finished.check(
+            finished.stderr.contains(&format!("\n  {command} ")),
+            format_args!("{command} is missing"),
+        );
     }
 }
 
@@ -34,7 +42,7 @@ fn each_commands_help_names_every_unit_default_and_variable() {
         // An option begins a line, indented by six.
         let options: Vec<_> = finished.stdout.split("\n      --").skip(1).collect();
         for option in &options {
-            let name = option.split(|c: char| c != '-' && !c.is_ascii_lowercase()).next().unwrap();
+            let name = option.split(|c: char| c != '-' && !c.is_ascii_alphanumeric()).next().unwrap();
             let variable = format!("[env: S3MQ_{}=]", name.to_uppercase().replace('-', "_"));
             finished.check(option.contains(&variable), format_args!("--{name} does not name its variable"));
             let unit = match option.split_whitespace().nth(1) {
@@ -46,7 +54,13 @@ fn each_commands_help_names_every_unit_default_and_variable() {
         }
         finished.check(options.len() > 2, "the options could not be told apart");
         if command != "serve" {
-            let aws = ["AWS_S3_BUCKET", "AWS_S3_ACCESS_KEY", "AWS_S3_SECRET_ACCESS_KEY", "AWS_REGION", "MINIO_S3_REGION"];
+            let aws = [
+                "AWS_S3_BUCKET",
+                "AWS_S3_ACCESS_KEY",
+                "AWS_S3_SECRET_ACCESS_KEY",
+                "AWS_REGION",
+                "MINIO_S3_REGION",
+            ];
             for variable in VARIABLES.iter().chain(&aws) {
                 finished.check(text.contains(variable), format_args!("{variable} is not explained"));
             }
@@ -65,7 +79,8 @@ fn a_check_says_what_it_tried_and_leaves_nothing() {
     finished.check(tried == 7, "not every check has its line");
     for trip in ["PUT ", "conditional PUT ", "GET ", "absent GET ", "LIST "] {
         let line = finished.stdout.lines().find(|line| line.starts_with(trip));
-        let figures = line.map(|line| line.split_whitespace().rev().take(2).all(|cell| cell.parse::<f64>().is_ok()));
+        let figures =
+            line.map(|line| line.split_whitespace().rev().take(2).all(|cell| cell.parse::<f64>().is_ok()));
         finished.check(figures == Some(true), format_args!("no figures of the round trip {trip}"));
     }
     assert!(store.keys().is_empty(), "{:?}", store.keys());

@@ -40,7 +40,10 @@ fn kept_tables_can_be_read_and_do_not_pollute_the_next_run() {
 
     let again = store.s3mq(SWEEP).arg("--prefix=kept").run();
     again.exits(0);
-    again.check(again.read("benchmark-results/200.json").contains("\"received\": 200,"), "old messages were received");
+    again.check(
+        again.read("benchmark-results/200.json").contains("\"received\": 200,"),
+        "old messages were received",
+    );
     assert_eq!(store.keys(), Vec::<String>::new());
 }
 

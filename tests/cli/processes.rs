@@ -25,13 +25,15 @@ impl Process {
     /// Whether it has ended. One that nobody has waited for counts as ended, and so does one whose id
     /// now belongs to another command.
     pub(crate) fn is_gone(&self) -> bool {
-        !parent_and_state(self.pid).is_some_and(|(_, state)| state != 'Z') || command(self.pid) != self.command
+        !parent_and_state(self.pid).is_some_and(|(_, state)| state != 'Z')
+            || command(self.pid) != self.command
     }
 }
 
 /// The living children of a process.
 pub(crate) fn children(parent: u32) -> Vec<Process> {
-    let pids = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let pids =
+        fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.filter(|&pid| parent_and_state(pid).is_some_and(|(of, state)| of == parent && state != 'Z'))
         .map(|pid| Process { pid, command: command(pid) })
         .collect()
@@ -39,8 +41,14 @@ pub(crate) fn children(parent: u32) -> Vec<Process> {
 
 /// Looks until `found` gives something; fails the test when it never does.
 #[track_caller]
-pub(crate) fn wait_for<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
-    let until = Instant::now() + DEADLINE;
+pub(crate) fn wait_for<T>(what: &str, found: impl FnMut() -> Option<T>) -> T {
+    wait_at_most(DEADLINE, what, found)
+}
+
+/// Looks until `found` gives something; fails the test when it doesn't within `limit`.
+#[track_caller]
+pub(crate) fn wait_at_most<T>(limit: Duration, what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+    let until = Instant::now() + limit;
     loop {
         if let Some(found) = found() {
             return found;

@@ -32,7 +32,10 @@ fn a_rate_times_its_seconds_is_rounded_once() {
     for (rate, messages, running) in runs {
         let producer = running.finish();
         producer.exits(0);
-        producer.check(producer.event("produced")["committed"] == messages, format_args!("not {messages} committed"));
+        producer.check(
+            producer.event("produced")["committed"] == messages,
+            format_args!("not {messages} committed"),
+        );
         assert_eq!(received(&store, &format!("at/{rate}")), messages, "at {rate} a second");
     }
 }
@@ -41,7 +44,10 @@ fn a_rate_times_its_seconds_is_rounded_once() {
 fn a_single_message_does_not_wait_for_its_commit_interval() {
     let store = Store::start();
     // An hour, of which the deadline of these tests is a minute.
-    store.s3mq("producer --lake-path one --rate 5 --messages 1 --autocommit-duration-ms 3600000").run().exits(0);
+    store
+        .s3mq("producer --lake-path one --rate 5 --messages 1 --autocommit-duration-ms 3600000")
+        .run()
+        .exits(0);
     assert_eq!(received(&store, "one"), 1);
 }
 
@@ -60,7 +66,8 @@ fn messages_have_the_size_that_was_asked_for() {
     let store = Store::start();
     for payload in ["text", "random"] {
         let path = format!("sized/{payload}");
-        let arguments = format!("--lake-path {path} --rate 2000 --messages 1000 --message-size 100 --payload {payload}");
+        let arguments =
+            format!("--lake-path {path} --rate 2000 --messages 1000 --message-size 100 --payload {payload}");
         let producer = produce(&store, &arguments);
         let bytes = producer.event("produced")["file_bytes"].as_u64();
         // Neither compressed nor folded: the bytes are there.
@@ -100,10 +107,14 @@ fn a_consumer_whose_messages_never_come_gives_up_and_says_how_many_did() {
     let store = Store::start();
     produce(&store, "--lake-path few --rate 100 --messages 30");
     // The one stream there is has ended. Others may still come, until it has been quiet for too long.
-    let consumer = store.s3mq("consumer --lake-path few --expected-messages 50 --drain-timeout-seconds 1").run();
+    let consumer =
+        store.s3mq("consumer --lake-path few --expected-messages 50 --drain-timeout-seconds 1").run();
     consumer.exits(1).complains(&["30 of 50 messages", "--drain-timeout-seconds"]);
     let consumed = consumer.event("consumed");
-    consumer.check(consumed["ended"] == "drain_timeout" && consumed["received"] == 30, "the event says otherwise");
+    consumer.check(
+        consumed["ended"] == "drain_timeout" && consumed["received"] == 30,
+        "the event says otherwise",
+    );
 
     let consumer = store.s3mq("consumer --lake-path few --producers 2 --drain-timeout-seconds 1").run();
     consumer.exits(1).complains(&["30 of", "--drain-timeout-seconds"]);

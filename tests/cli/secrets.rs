@@ -12,7 +12,8 @@ fn a_bench_keeps_its_secret() {
                    --autocommit-duration-ms 100 --raw-output --verbose";
     // The loudest log, of every library too.
     let bench = store.s3mq(command).env("RUST_LOG", "trace").spawn();
-    let children = wait_for("both children", || Some(children(bench.pid())).filter(|children| children.len() == 2));
+    let children =
+        wait_for("both children", || Some(children(bench.pid())).filter(|children| children.len() == 2));
     for child in &children {
         assert!(child.command.contains("--lake-path"), "not a role's command: {}", child.command);
         assert!(!child.command.contains(SECRET_KEY), "the secret is on a command line: {}", child.command);

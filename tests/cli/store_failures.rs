@@ -58,14 +58,20 @@ fn an_endpoint_where_nobody_listens_is_said() {
     // Bound and given back: nobody else gets it so soon.
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let endpoint = format!("http://{address}");
-    each_command_fails(|command| command.env("MINIO_S3_ENDPOINT", &endpoint), &["does not answer", &endpoint]);
+    each_command_fails(
+        |command| command.env("MINIO_S3_ENDPOINT", &endpoint),
+        &["does not answer", &endpoint],
+    );
 }
 
 #[test]
 fn an_endpoint_that_never_answers_is_said() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
-    each_command_fails(|command| command.env("MINIO_S3_ENDPOINT", &endpoint), &["does not answer", &endpoint]);
+    each_command_fails(
+        |command| command.env("MINIO_S3_ENDPOINT", &endpoint),
+        &["does not answer", &endpoint],
+    );
 }
 
 #[test]

@@ -57,7 +57,8 @@ fn a_sweep_writes_its_results_and_every_message_is_in_them() {
 
 #[test]
 fn fractional_rates_name_their_files_as_they_were_given() {
-    let finished = s3mq("bench --range-start 0.5 --range-end 1.75 --range-step 1.25 --seconds-to-stream 2").run();
+    let finished =
+        s3mq("bench --range-start 0.5 --range-end 1.75 --range-step 1.25 --seconds-to-stream 2").run();
     finished.exits(0);
     for (rate, messages) in [("0.5", 1), ("1.75", 4)] {
         let text = finished.read(&format!("benchmark-results/{rate}.json"));
@@ -70,7 +71,8 @@ fn fractional_rates_name_their_files_as_they_were_given() {
 
 #[test]
 fn a_second_sweep_replaces_the_results_of_the_first() {
-    let sweep = "bench --range-start 100 --range-end 100 --range-step 1 --seconds-to-stream 1 --output-dir results";
+    let sweep =
+        "bench --range-start 100 --range-end 100 --range-step 1 --seconds-to-stream 1 --output-dir results";
     let first = s3mq(sweep).arg("--autocommit-duration-ms=50").run();
     first.exits(0);
     // What a bench that was killed leaves behind.
@@ -101,6 +103,12 @@ fn a_sweep_takes_its_options_from_the_environment_too() {
         .env("S3MQ_POLL_INTERVAL_MS", "7")
         .env("S3MQ_PREFIX", "from/the/environment")
         .env("S3MQ_OUTPUT_DIR", "elsewhere")
+        .env("S3MQ_KEEP_DATA", "1")
+        .env("S3MQ_QUIET", "no")
+        // Empty counts as not set.
+        .env("S3MQ_BUCKET", "")
+        .env("S3MQ_PAYLOAD", "")
+        .env("S3MQ_VERBOSE", "")
         // Meant for a consumer on its own; nothing may reach the children past their flags.
         .env("S3MQ_EXPECTED_MESSAGES", "1")
         .run();
@@ -109,6 +117,35 @@ fn a_sweep_takes_its_options_from_the_environment_too() {
     finished.check(result["run"]["message_bytes"] == 100, "message_bytes");
     finished.check(result["run"]["poll_interval_ms"] == 7.0, "poll_interval_ms");
     finished.check(result["result"]["consumer"]["received"] == 50, "received");
+    assert!(store.keys().iter().any(|key| key.starts_with("from/the/environment/50/")), "{:?}", store.keys());
+}
+
+#[test]
+fn values_may_be_as_odd_as_the_bench_takes_them() {
+    let store = Store::start();
+    let finished = store
+        .s3mq("bench --range-start 100 --range-end 100 --range-step 1 --seconds-to-stream 1 --keep-data")
+        .arg("--autocommit-duration-ms=100")
+        .arg("--prefix=-a b/#?ü")
+        .arg("--output-dir=-results of 100 %")
+        .arg("--drain-timeout-seconds=31622400")
+        .run();
+    finished.exits(0);
+    finished.read("-results of 100 %/100.csv");
+    let keys = store.keys();
+    assert!(!keys.is_empty() && keys.iter().all(|key| key.starts_with("-a b/#?ü/100/")), "{keys:?}");
+}
+
+#[test]
+fn a_second_bench_on_one_directory_is_refused() {
+    let sweep =
+        "bench --range-start 10 --range-end 10 --range-step 1 --seconds-to-stream 50 --output-dir results";
+    let mut first = s3mq(sweep).spawn();
+    first.wait_for_line("which store it uses", |line| line.contains("store: ").then_some(()));
+    let results = first.path("results");
+    let second =
+        s3mq("bench --range-start 10 --range-end 10 --range-step 1 --output-dir").arg(&results).run();
+    second.exits(1).complains(&["another bench", "--output-dir", &results.display().to_string()]);
 }
 
 fn rows_are_in_order(finished: &Finished, rate: u64) {
@@ -139,12 +176,16 @@ fn the_last_row_is_what_the_raw_values_give(finished: &Finished, rate: u64) {
     latencies_us.sort_unstable();
 
     let text = finished.read(&format!("benchmark-results/{rate}.csv"));
-    let reported = text.lines().last().unwrap().split(',').skip(1).map(|field| field.parse::<f64>().unwrap() * 1e6);
+    let reported =
+        text.lines().last().unwrap().split(',').skip(1).map(|field| field.parse::<f64>().unwrap() * 1e6);
     for (percentile, reported_us) in [50, 75, 85, 95, 99].into_iter().zip(reported) {
         let rank = (latencies_us.len() * percentile).div_ceil(100);
         let exact_us = latencies_us[rank - 1] as f64;
         let agree = (reported_us - exact_us).abs() <= exact_us * 0.001 + 0.5;
-        finished.check(agree, format_args!("rate {rate}: p{percentile} is {exact_us} µs, reported {reported_us}"));
+        finished.check(
+            agree,
+            format_args!("rate {rate}: p{percentile} is {exact_us} µs, reported {reported_us}"),
+        );
     }
 }
 

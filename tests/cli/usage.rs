@@ -17,7 +17,10 @@ fn rates_that_mean_nothing_are_refused() {
         for flag in ["start", "end", "step"] {
             let others = ["start", "end", "step"].into_iter().filter(|other| *other != flag);
             let others: String = others.map(|other| format!(" --range-{other} 100")).collect();
-            s3mq(&format!("bench{others}")).arg(format!("--range-{flag}={rate}")).run().refuses(&["--range-", rate]);
+            s3mq(&format!("bench{others}"))
+                .arg(format!("--range-{flag}={rate}"))
+                .run()
+                .refuses(&["--range-", rate]);
         }
         with_variables("producer --lake-path queue --messages 1")
             .arg(format!("--rate={rate}"))
@@ -34,8 +37,18 @@ fn a_negative_rate_is_refused_as_a_rate_and_not_as_an_unknown_flag() {
 }
 
 #[test]
+fn a_switch_in_the_environment_is_on_or_off_and_nothing_else() {
+    with_variables("consumer --lake-path queue")
+        .env("S3MQ_QUIET", "maybe")
+        .run()
+        .refuses(&["--quiet", "maybe"]);
+}
+
+#[test]
 fn a_range_that_runs_backwards_is_refused() {
-    s3mq("bench --range-start 200 --range-end 100 --range-step 100").run().refuses(&["--range-start", "--range-end"]);
+    s3mq("bench --range-start 200 --range-end 100 --range-step 100")
+        .run()
+        .refuses(&["--range-start", "--range-end"]);
 }
 
 #[test]
@@ -50,14 +63,19 @@ fn a_rate_at_which_no_message_is_due_is_refused() {
     s3mq("bench --range-start 0.1 --range-end 1 --range-step 1 --seconds-to-stream 2")
         .run()
         .refuses(&["not one message", "--seconds-to-stream"]);
-    with_variables("producer --lake-path queue --rate 0.1 --seconds-to-stream 2").run().refuses(&["not one message"]);
+    with_variables("producer --lake-path queue --rate 0.1 --seconds-to-stream 2")
+        .run()
+        .refuses(&["not one message"]);
 }
 
 #[test]
 fn times_that_mean_nothing_are_refused() {
     for seconds in ["0", "-1", "nan", "inf", "1e12"] {
         s3mq(BENCH).arg(format!("--seconds-to-stream={seconds}")).run().refuses(&["--seconds-to-stream"]);
-        s3mq(BENCH).arg(format!("--drain-timeout-seconds={seconds}")).run().refuses(&["--drain-timeout-seconds"]);
+        s3mq(BENCH)
+            .arg(format!("--drain-timeout-seconds={seconds}"))
+            .run()
+            .refuses(&["--drain-timeout-seconds"]);
     }
     for seconds in ["-1", "nan", "inf"] {
         s3mq(BENCH).arg(format!("--warmup-seconds={seconds}")).run().refuses(&["--warmup-seconds"]);
@@ -72,15 +90,20 @@ fn a_warm_up_that_leaves_nothing_to_measure_is_refused() {
 
 #[test]
 fn an_unknown_backend_is_refused_with_those_there_are() {
-    for command in [BENCH, "producer --lake-path queue --rate 1 --messages 1", "consumer --lake-path queue", "check"] {
+    for command in
+        [BENCH, "producer --lake-path queue --rate 1 --messages 1", "consumer --lake-path queue", "check"]
+    {
         s3mq(command).arg("--s3-backend=azure").run().refuses(&["azure", "embedded", "minio", "s3"]);
     }
 }
 
 #[test]
 fn each_missing_variable_is_named() {
-    let commands = [BENCH, "producer --lake-path queue --rate 1 --messages 1", "consumer --lake-path queue", "check"];
-    for (command, variable) in commands.iter().flat_map(|command| VARIABLES.map(|variable| (command, variable))) {
+    let commands =
+        [BENCH, "producer --lake-path queue --rate 1 --messages 1", "consumer --lake-path queue", "check"];
+    for (command, variable) in
+        commands.iter().flat_map(|command| VARIABLES.map(|variable| (command, variable)))
+    {
         let arguments = format!("{command} --s3-backend minio");
         with_variables(&arguments).env_remove(variable).run().refuses(&[&format!("{variable} is not set")]);
         with_variables(&arguments).env(variable, "").run().refuses(&[&format!("{variable} is not set")]);
@@ -100,15 +123,22 @@ fn half_of_a_key_is_refused() {
             .refuses(&[&format!("{set} is set"), missing]);
     }
     for variable in ["S3MQ_SERVE_ACCESS_KEY", "S3MQ_SERVE_SECRET_KEY"] {
-        s3mq("serve").env(variable, "half-of-it").run().refuses(&["S3MQ_SERVE_ACCESS_KEY", "S3MQ_SERVE_SECRET_KEY"]);
+        s3mq("serve")
+            .env(variable, "half-of-it")
+            .run()
+            .refuses(&["S3MQ_SERVE_ACCESS_KEY", "S3MQ_SERVE_SECRET_KEY"]);
     }
 }
 
 #[test]
 fn a_malformed_endpoint_is_refused() {
-    for endpoint in ["127.0.0.1:9000", "localhost", "ftp://localhost", "http://local host:9000", "http://", "http://h:x"] {
+    for endpoint in
+        ["127.0.0.1:9000", "localhost", "ftp://localhost", "http://local host:9000", "http://", "http://h:x"]
+    {
         let with = |arguments| with_variables(arguments).env("MINIO_S3_ENDPOINT", endpoint);
-        for command in [BENCH, "producer --lake-path queue --rate 1 --messages 1", "consumer --lake-path queue"] {
+        for command in
+            [BENCH, "producer --lake-path queue --rate 1 --messages 1", "consumer --lake-path queue"]
+        {
             with(command).run().refuses(&["endpoint", endpoint, "http://HOST:PORT"]);
         }
         with_variables("check").arg("--endpoint").arg(endpoint).run().refuses(&["endpoint", endpoint]);
@@ -117,19 +147,32 @@ fn a_malformed_endpoint_is_refused() {
 
 #[test]
 fn a_lake_path_without_a_bucket_or_out_of_it_is_refused() {
-    for path in ["s3://", "s3:///x", "s3://bucket", "s3://bucket/", "s3://bucket/../x", "a/../b", "..", "", "/", "gs://b/x"] {
+    for path in [
+        "s3://",
+        "s3:///x",
+        "s3://bucket",
+        "s3://bucket/",
+        "s3://bucket/../x",
+        "a/../b",
+        "..",
+        "",
+        "/",
+        "gs://b/x",
+    ] {
         for command in ["producer --rate 1 --messages 1", "consumer"] {
             with_variables(command).arg(format!("--lake-path={path}")).run().refuses(&["--lake-path"]);
         }
     }
     // A bucket's name that no store takes.
     with_variables("consumer --lake-path s3://Bu_cket/x").run().refuses(&["Bu_cket", "bucket name"]);
-    with_variables("consumer --lake-path s3://one-bucket/x --bucket another").run().refuses(&["one-bucket", "another"]);
+    with_variables("consumer --lake-path s3://one-bucket/x --bucket another")
+        .run()
+        .refuses(&["one-bucket", "another"]);
 }
 
 #[test]
-fn an_empty_prefix_is_refused() {
-    for prefix in ["", "/", "a/../b"] {
+fn a_prefix_that_is_empty_or_means_several_places_is_refused() {
+    for prefix in ["", "/", "a/../b", "100%41"] {
         with_variables("check").arg(format!("--prefix={prefix}")).run().refuses(&["--prefix"]);
         s3mq(BENCH).arg(format!("--prefix={prefix}")).run().refuses(&["--prefix"]);
     }
@@ -138,7 +181,7 @@ fn an_empty_prefix_is_refused() {
 #[test]
 fn results_that_cannot_be_written_are_refused() {
     // Permissions don't hold a superuser back; these places do.
-    for place in ["/proc/results", "/dev/null/results"] {
+    for place in ["/proc/results", "/dev/null", "/dev/null/results"] {
         s3mq(BENCH).arg("--output-dir").arg(place).run().refuses(&["--output-dir", place]);
         with_variables("consumer --lake-path queue")
             .arg("--output-path")
@@ -180,7 +223,8 @@ fn flags_that_exclude_each_other_are_refused() {
 
 #[test]
 fn a_role_on_its_own_is_told_how_to_get_an_embedded_store() {
-    for command in ["producer --lake-path queue --rate 1 --messages 1", "consumer --lake-path queue", "check"] {
+    for command in ["producer --lake-path queue --rate 1 --messages 1", "consumer --lake-path queue", "check"]
+    {
         s3mq(command).run().refuses(&["s3mq serve"]);
         with_variables(command).arg("--s3-backend=embedded").run().refuses(&["s3mq serve"]);
     }
@@ -188,7 +232,8 @@ fn a_role_on_its_own_is_told_how_to_get_an_embedded_store() {
 
 #[test]
 fn a_bench_that_would_fill_the_memory_is_refused() {
-    let sweep = "bench --range-start 100000000 --range-end 100000000 --range-step 1 --seconds-to-stream 31536000";
+    let sweep =
+        "bench --range-start 100000000 --range-end 100000000 --range-step 1 --seconds-to-stream 31536000";
     s3mq(sweep).run().refuses(&["--data-dir", "memory"]);
     // Each rate would fit; all of them, kept, would not, however large their sum becomes.
     let sweep = "bench --range-start 1 --range-end 100000000 --range-step 20000 --seconds-to-stream 31536000";
