@@ -34,11 +34,6 @@ pub fn wall_us() -> i64 {
     }
 }
 
-/// Unix time in milliseconds, as the Delta log writes its `timestamp` fields.
-pub fn wall_ms() -> i64 {
-    wall_us().div_euclid(1_000)
-}
-
 /// Blocks this thread until the monotonic clock reads `deadline_ns`; at once when it is past.
 ///
 /// Accurate to the kernel's timer slack (tens of microseconds), where tokio's timer rounds to a
@@ -90,6 +85,12 @@ impl Anchor {
     /// Unix microseconds at a monotonic reading.
     pub fn at_us(&self, monotonic_ns: u64) -> i64 {
         self.wall_us + (monotonic_ns as i64 - self.monotonic_ns as i64).div_euclid(1_000)
+    }
+
+    /// Microseconds from the anchor to a time that it told; two processes that share an anchor share this
+    /// scale.
+    pub fn since_us(&self, us: i64) -> i64 {
+        us - self.wall_us
     }
 
     /// How far the wall clock has been stepped (or slewed) since the anchor was taken, in

@@ -5,7 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::measure::{Integrity, LatencySummary};
+use crate::machine::Effort;
+use crate::measure::{Integrity, LatencySummary, StageSummary};
 use crate::queue::ProducerEpoch;
 use crate::storage::Requests;
 
@@ -20,6 +21,10 @@ pub enum Event {
         /// Messages handed over by a producer, delivered by a consumer.
         messages: u64,
     },
+    /// An interval of a producer's timeline is over.
+    Sent(SentInterval),
+    /// An interval of a consumer's timeline is over.
+    Received(ReceivedInterval),
     /// A producer is through.
     Produced(Box<ProducerSummary>),
     /// A consumer is through.
@@ -31,6 +36,31 @@ pub enum Event {
         /// See the README.
         exit_code: u8,
     },
+}
+
+/// One interval of a producer's timeline.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SentInterval {
+    /// Which: whole intervals since the clock anchor.
+    pub index: i64,
+    /// Messages handed over in it.
+    pub messages: u64,
+    /// From due to hand-over; `None` where there were none, or there is no schedule.
+    pub send_delay: Option<LatencySummary>,
+}
+
+/// One interval of a consumer's timeline.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReceivedInterval {
+    /// Which: whole intervals since the clock anchor.
+    pub index: i64,
+    /// Messages delivered in it.
+    pub messages: u64,
+    /// Their latencies, warm-up left out; `None` where there were none.
+    pub latency: Option<LatencySummary>,
+    /// At its end: how long ago the last message that was delivered had been due, in microseconds. `None`
+    /// before the first.
+    pub lag_us: Option<i64>,
 }
 
 /// What a producer did.
@@ -49,6 +79,8 @@ pub struct ProducerSummary {
     pub achieved_rate: Option<f64>,
     /// From when a message was due to its hand-over; `None` with `--rate max`, which has no schedule.
     pub send_delay: Option<LatencySummary>,
+    /// How long the pacer waited for room in the queue, in seconds: the store was slower than the schedule.
+    pub held_up_seconds: f64,
     /// Data files.
     pub files: u64,
     /// Their bytes.
@@ -59,6 +91,8 @@ pub struct ProducerSummary {
     pub commit_retries: u64,
     /// Versions that another producer took first.
     pub conflicts: u64,
+    /// What it took of the machine.
+    pub effort: Effort,
     /// Whether it was interrupted before it had sent everything.
     pub interrupted: bool,
     /// Attempts on the wire.
@@ -90,6 +124,8 @@ pub struct ConsumerSummary {
     pub warmup: u64,
     /// From due to delivered, after the warm-up; `None` where nothing was measured.
     pub latency: Option<LatencySummary>,
+    /// Where that time went, for messages of our own producers.
+    pub stages: Vec<StageSummary>,
     /// Messages that seem to have arrived before they were due: a clock was stepped, or two hosts
     /// disagree. They are in no percentile.
     pub negative_latencies: u64,
@@ -111,6 +147,8 @@ pub struct ConsumerSummary {
     pub receiving_seconds: f64,
     /// How far the wall clock was stepped during the run, in microseconds.
     pub wall_clock_step_us: i64,
+    /// What it took of the machine.
+    pub effort: Effort,
     /// Attempts on the wire.
     pub requests: Requests,
 }

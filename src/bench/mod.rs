@@ -8,6 +8,7 @@
 
 mod child;
 mod step;
+mod verdict;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -42,6 +43,8 @@ pub struct Config {
     pub warmup_seconds: f64,
     /// Producers' commit interval.
     pub commit_interval: Duration,
+    /// Length of the timeline's intervals.
+    pub interval: Seconds,
     /// Flags that both roles get as they are.
     pub flags: ChildFlags,
     /// What holds for all rates, for the result files.
@@ -94,7 +97,7 @@ pub async fn run(
     console: &mut impl Console,
     steps: &mut Vec<StepReport>,
 ) -> Result<Exit, BenchError> {
-    let holder = format!("process {} on this host since {} Unix ms", std::process::id(), clock::wall_ms());
+    let holder = format!("process {} since {} s Unix time", std::process::id(), clock::wall_us() / 1_000_000);
     let lock = PrefixLock::acquire(store, &config.prefix, &holder).await?;
     let swept = tokio::select! {
         swept = sweep(config, store, console, steps) => swept,
@@ -103,9 +106,9 @@ pub async fn run(
     // A store that has died must not keep an interrupted bench.
     let _ = tokio::time::timeout(Duration::from_secs(2), lock.release()).await;
     swept?;
-    Ok(steps.iter().fold(Exit::Ok, |exit, step| match step.outcome {
+    Ok(steps.iter().fold(Exit::Ok, |exit, step| match step.verdict.outcome {
         Outcome::Lossy => exit.or_worse(Exit::Lossy),
-        Outcome::Complete | Outcome::Collapsed => exit,
+        Outcome::Sustained | Outcome::Degrading | Outcome::Collapsed => exit,
     }))
 }
 
@@ -119,7 +122,11 @@ async fn sweep(
         let prefix = config.prefix.child(&rate.to_string());
         // What an earlier run left there would be received as if it were ours.
         store.admin().clean(&prefix).await?;
-        let step = step::run(config, rate, &prefix, console).await?;
+        let (step, timeline) = step::run(config, rate, &prefix, console).await?;
+        PartialFile::write_whole(
+            &config.output_dir.join(format!("{rate}.intervals.csv")),
+            &report::intervals_csv(&timeline),
+        )?;
         PartialFile::write_whole(
             &config.output_dir.join(format!("{rate}.json")),
             &report::step_json(&config.info, &step),

@@ -6,10 +6,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::child::{Child, Said};
+use super::verdict::{Evidence, verdict};
 use super::{BenchError, Config, Console};
 use crate::clock::Anchor;
-use crate::events::{ConsumerSummary, Ended, Event, ProducerSummary};
-use crate::report::{Outcome, StepReport};
+use crate::events::{ConsumerSummary, Ended, Event, ProducerSummary, ReceivedInterval, SentInterval};
+use crate::report::{StepReport, TimelineRow, join};
 use crate::storage::Prefix;
 use crate::units::{Rate, Seconds};
 
@@ -34,7 +35,7 @@ pub(super) async fn run(
     rate: Rate,
     prefix: &Prefix,
     console: &mut impl Console,
-) -> Result<StepReport, BenchError> {
+) -> Result<(StepReport, Vec<TimelineRow>), BenchError> {
     let messages = rate.messages_in(config.seconds);
     let anchor = Anchor::now();
     let (consumer_arguments, producer_arguments) = arguments(config, rate, prefix, messages, &anchor);
@@ -65,20 +66,31 @@ pub(super) async fn run(
     if outcome.is_err() {
         tokio::join!(producer.end(), consumer.end());
     }
-    let (producer, consumer, collapsed) = outcome?;
-    Ok(StepReport {
+    let Watched { sent, received, producer, consumer, collapsed } = outcome?;
+    let interval_seconds = config.interval.as_f64();
+    let timeline = join(interval_seconds, &sent, &received);
+    let verdict = verdict(&Evidence {
         rate,
-        outcome: if !consumer.is_whole() && !collapsed {
-            Outcome::Lossy
-        } else if collapsed {
-            Outcome::Collapsed
-        } else {
-            Outcome::Complete
-        },
-        unsent: producer.planned.saturating_sub(producer.committed),
-        producer,
-        consumer,
-    })
+        commit_interval: config.commit_interval,
+        interval_seconds,
+        warmup_seconds: config.warmup_seconds,
+        collapsed,
+        producer: &producer,
+        consumer: &consumer,
+        timeline: &timeline,
+    });
+    let unsent = producer.planned.saturating_sub(producer.committed);
+    Ok((StepReport { rate, verdict, unsent, producer, consumer }, timeline))
+}
+
+/// What both children said until they had ended.
+struct Watched {
+    sent: Vec<SentInterval>,
+    received: Vec<ReceivedInterval>,
+    producer: ProducerSummary,
+    consumer: ConsumerSummary,
+    /// Whether the consumer had not caught up when the drain deadline passed.
+    collapsed: bool,
 }
 
 async fn until_ready(child: &mut Child, rate: Rate) -> Result<(), BenchError> {
@@ -108,8 +120,9 @@ async fn watch(
     consumer: &mut Child,
     producer: &mut Child,
     console: &mut impl Console,
-) -> Result<(ProducerSummary, ConsumerSummary, bool), BenchError> {
+) -> Result<Watched, BenchError> {
     let (mut sent, mut received) = (0, 0);
+    let (mut sent_intervals, mut received_intervals) = (Vec::new(), Vec::new());
     let (mut produced, mut consumed) = (None::<ProducerSummary>, None::<ConsumerSummary>);
     let (mut producer_ended, mut consumer_ended) = (false, false);
     let mut drain_until: Option<Instant> = None;
@@ -138,6 +151,8 @@ async fn watch(
             Said::Event(Event::Produced(summary)) => produced = Some(*summary),
             Said::Event(Event::Consumed(summary)) => consumed = Some(*summary),
             Said::Event(Event::Failed { error, .. }) => return Err(failed(format!("failed: {error}"))),
+            Said::Event(Event::Sent(interval)) => sent_intervals.push(interval),
+            Said::Event(Event::Received(interval)) => received_intervals.push(interval),
             Said::Event(Event::Ready) => {}
             Said::Ended(status) if role == "producer" => {
                 if !status.success() || produced.is_none() {
@@ -168,7 +183,13 @@ async fn watch(
             _ if produced.interrupted => {
                 Err(BenchError::Role { rate, role: "producer", problem: "was interrupted".to_owned() })
             }
-            _ => Ok((produced, consumed, collapsed)),
+            _ => Ok(Watched {
+                sent: sent_intervals,
+                received: received_intervals,
+                producer: produced,
+                consumer: consumed,
+                collapsed,
+            }),
         },
         _ => Err(BenchError::Role { rate, role: "consumer", problem: "ended without a result".to_owned() }),
     }
@@ -199,6 +220,7 @@ fn arguments(
         flag("--lake-path", prefix.to_string());
         flag("--autocommit-duration-ms", config.commit_interval.as_millis().to_string());
         flag("--clock-anchor", anchor.to_string());
+        flag("--interval-seconds", config.interval.to_string());
         arguments.extend(["--no-preflight", "--quiet", "--exit-on-stdin-eof"].map(str::to_owned));
         arguments.extend(config.flags.both.iter().cloned());
         arguments
@@ -209,6 +231,7 @@ fn arguments(
     let mut flag = |name: &str, value: String| consumer.push(format!("{name}={value}"));
     flag("--start", "earliest".to_owned());
     flag("--output-path", result(format!("{rate}.csv")));
+    flag("--hlog-output", result(format!("{rate}.hlog")));
     if config.raw_output {
         flag("--raw-output", result(format!("{rate}.raw.csv")));
     }

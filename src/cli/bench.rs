@@ -10,10 +10,11 @@ use super::consumer::parse_warmup;
 use super::failure::Failure;
 use super::signals;
 use super::storage::{self, BackendArg, StorageArgs};
-use super::stream::{CommitArgs, MessageArgs, PollArgs, value_name};
+use super::stream::{CommitArgs, MessageArgs, PollArgs, TimelineArgs, value_name};
 use crate::bench::{self, BenchError, ChildFlags, Config, Console};
 use crate::exit::Exit;
-use crate::report::{RunInfo, StepReport, lock_directory, prepare_directory, table};
+use crate::machine::{Machine, memory_bytes};
+use crate::report::{Outcome, RunInfo, StepReport, lock_directory, prepare_directory, table};
 use crate::server::{self, Server};
 use crate::storage::{Backend, Credentials, Prefix, Store};
 use crate::units::{Rate, Seconds, grouped};
@@ -42,6 +43,9 @@ pub(super) struct Args {
 
     #[command(flatten)]
     commit: CommitArgs,
+
+    #[command(flatten)]
+    timeline: TimelineArgs,
 
     /// Leave messages out of the figures that were due this long after the first, in seconds
     /// [default: a tenth of --seconds-to-stream, at most 30]
@@ -150,6 +154,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         drain_timeout: args.drain_timeout_seconds.as_duration(),
         warmup_seconds,
         commit_interval: args.commit.interval(),
+        interval: args.timeline.interval_seconds,
         flags: args.child_flags(&store),
         info: RunInfo {
             version: VERSION.to_owned(),
@@ -163,7 +168,8 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
             poll_interval_ms: interval.as_secs_f64() * 1e3,
             warmup_seconds,
             unsigned_payload: store.unsigned_payload(),
-            processors: std::thread::available_parallelism().map_or(1, usize::from),
+            interval_seconds: args.timeline.interval_seconds.as_f64(),
+            machine: Machine::this(),
         },
     };
 
@@ -187,7 +193,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     if let Some(server) = server {
         server.shutdown().await;
     }
-    let lossy = steps.iter().any(|step| step.outcome == crate::report::Outcome::Lossy);
+    let lossy = steps.iter().any(|step| step.verdict.outcome == Outcome::Lossy);
     match swept {
         Ok(exit) if lossy => {
             Err(Failure { exit, message: "committed messages did not come through whole".to_owned() })
@@ -320,12 +326,6 @@ impl Args {
     }
 }
 
-fn memory_bytes() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
-    line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
-}
-
 /// Tells of the steps on the terminal.
 struct StepConsole {
     progress: Option<Progress>,
@@ -366,7 +366,7 @@ impl Console for StepConsole {
         say(&format!(
             "rate {}: {}, {} of {} received, {latency}",
             step.rate,
-            step.outcome.name(),
+            step.verdict,
             grouped(step.consumer.received),
             grouped(step.producer.planned)
         ));

@@ -10,13 +10,13 @@ use super::failure::Failure;
 use super::producer::{RoleArgs, give_up, interrupted, report};
 use super::signals;
 use super::storage::{self, StorageArgs};
-use super::stream::{CommitArgs, PollArgs};
-use crate::consumer::{self, Config, Sink};
-use crate::events::{ConsumerSummary, Ended, Event};
+use super::stream::{CommitArgs, PollArgs, TimelineArgs};
+use crate::consumer::{self, Config, Interval, Sink};
+use crate::events::{ConsumerSummary, Ended, Event, ReceivedInterval};
 use crate::exit::Exit;
 use crate::measure::PercentileRow;
 use crate::queue::{ConsumerOptions, Lake, Start};
-use crate::report::{PartialFile, RateCsv, RawCsv, prepare_directory};
+use crate::report::{Hlog, PartialFile, RateCsv, RawCsv, prepare_directory};
 use crate::storage::{LakePath, Store};
 use crate::units::Seconds;
 
@@ -38,6 +38,11 @@ pub(super) struct Args {
     #[arg(long, env = "S3MQ_RAW_OUTPUT", value_name = "FILE")]
     raw_output: Option<PathBuf>,
 
+    /// HdrHistogram interval log: a histogram of latencies an interval, and one a stage, in microseconds
+    /// [default: none is written]
+    #[arg(long, env = "S3MQ_HLOG_OUTPUT", value_name = "FILE")]
+    hlog_output: Option<PathBuf>,
+
     /// End after this many messages [default: when the producers end their streams]
     #[arg(long, env = "S3MQ_EXPECTED_MESSAGES", value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     expected_messages: Option<u64>,
@@ -52,6 +57,9 @@ pub(super) struct Args {
 
     #[command(flatten)]
     commit: CommitArgs,
+
+    #[command(flatten)]
+    timeline: TimelineArgs,
 
     /// Where to begin: `earliest`, `latest`, or a version
     #[arg(long, env = "S3MQ_START", value_name = "WHERE", default_value = "earliest", value_parser = parse_start)]
@@ -113,6 +121,7 @@ pub(super) fn parse_warmup(text: &str) -> Result<f64, String> {
 }
 
 pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
+    let anchor = args.role.anchor();
     let config = Config {
         queue: ConsumerOptions {
             start: args.start,
@@ -120,13 +129,15 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
             permits: args.permits as usize,
             max_inflight_bytes: args.max_inflight_bytes as usize,
             ignore_removes: args.ignore_removes,
+            anchor: anchor.clone(),
         },
         expected_messages: args.expected_messages,
         producers: usize::from(args.producers),
         log_frequency: args.log_frequency,
         warmup: std::time::Duration::from_secs_f64(args.warmup_seconds),
         drain_timeout: args.drain_timeout_seconds.as_duration(),
-        anchor: args.role.anchor(),
+        interval: args.timeline.interval_seconds.as_duration(),
+        anchor,
     };
     let store = args.storage.resolve_lake(&args.lake_path)?;
     let mut files =
@@ -198,6 +209,7 @@ fn verdict(args: &Args, summary: &ConsumerSummary) -> Result<Exit, Failure> {
 struct Files {
     rows: Option<RateCsv<PartialFile>>,
     raw: Option<RawCsv<PartialFile>>,
+    hlog: Option<Hlog<PartialFile>>,
 }
 
 impl Files {
@@ -211,6 +223,7 @@ impl Files {
         Ok(Self {
             rows: args.output_path.as_ref().map(|path| RateCsv::new(create(path)?)).transpose()?,
             raw: args.raw_output.as_ref().map(|path| RawCsv::new(create(path)?)).transpose()?,
+            hlog: args.hlog_output.as_ref().map(|path| Hlog::new(create(path)?)).transpose()?,
         })
     }
 
@@ -220,6 +233,9 @@ impl Files {
         }
         if let Some(raw) = self.raw {
             raw.into_inner().finish()?;
+        }
+        if let Some(hlog) = self.hlog {
+            hlog.into_inner().finish()?;
         }
         Ok(())
     }
@@ -232,6 +248,9 @@ impl Files {
         if let Some(raw) = self.raw {
             raw.into_inner().flush()?;
         }
+        if let Some(hlog) = self.hlog {
+            hlog.into_inner().flush()?;
+        }
         Ok(())
     }
 }
@@ -243,5 +262,18 @@ impl Sink for Files {
 
     fn message(&mut self, due_us: i64, received_us: i64) -> io::Result<()> {
         self.raw.as_mut().map_or(Ok(()), |raw| raw.message(due_us, received_us))
+    }
+
+    fn interval(&mut self, interval: &Interval) -> io::Result<()> {
+        emit(&Event::Received(ReceivedInterval {
+            index: interval.index,
+            messages: interval.messages,
+            latency: interval.sample.latencies.summary(),
+            lag_us: interval.lag_us,
+        }));
+        match &mut self.hlog {
+            Some(hlog) => hlog.interval(interval.start_us, interval.length_us, &interval.sample),
+            None => Ok(()),
+        }
     }
 }

@@ -6,7 +6,7 @@ use super::console::{Progress, emit};
 use super::failure::Failure;
 use super::signals;
 use super::storage::{self, StorageArgs};
-use super::stream::{CommitArgs, MessageArgs};
+use super::stream::{CommitArgs, MessageArgs, TimelineArgs};
 use crate::clock::Anchor;
 use crate::events::Event;
 use crate::exit::Exit;
@@ -44,6 +44,9 @@ pub(super) struct Args {
 
     #[command(flatten)]
     commit: CommitArgs,
+
+    #[command(flatten)]
+    timeline: TimelineArgs,
 
     /// This producer's id; its rows carry it
     #[arg(
@@ -146,6 +149,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         message_size: args.message.size()?,
         padding: args.message.padding(),
         data_encoding: args.message.encoding(),
+        interval: args.timeline.interval_seconds.as_duration(),
         anchor: args.role.anchor(),
     };
     let store = args.storage.resolve_lake(&args.lake_path)?;

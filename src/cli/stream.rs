@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use super::failure::Failure;
 use crate::producer::{self, STAMP_BYTES};
 use crate::queue::{Batch, DataEncoding, Poll};
+use crate::units::Seconds;
 
 /// What fills a message up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -48,6 +49,14 @@ impl CommitArgs {
     pub(super) fn interval(&self) -> Duration {
         Duration::from_millis(self.autocommit_duration_ms)
     }
+}
+
+/// How finely the timeline is cut.
+#[derive(Clone, Debug, Args)]
+pub(super) struct TimelineArgs {
+    /// Length of the timeline's intervals, in seconds
+    #[arg(long, env = "S3MQ_INTERVAL_SECONDS", value_name = "SECONDS", default_value = "1")]
+    pub interval_seconds: Seconds,
 }
 
 /// What a message is.

@@ -5,6 +5,7 @@
 //! with the run. Files are not its business either; rows and raw values go to a [`Sink`].
 
 mod stamp;
+mod way;
 
 use std::io;
 use std::time::Duration;
@@ -13,9 +14,11 @@ use tokio::time::Instant;
 
 use crate::clock::{Anchor, monotonic_ns};
 use crate::events::{ConsumerSummary, Ended, Event};
-use crate::measure::{Ledger, Meter, PercentileRow};
+use crate::machine::Effort;
+use crate::measure::{Ledger, Meter, PercentileRow, Sample};
 use crate::queue::{Consumer, ConsumerOptions, Lake, ProducerEpoch, QueueError, Received, ReceivedBatch};
 use crate::stop::Stop;
+use way::Way;
 
 /// What a consumer does. Validated.
 #[derive(Clone, Debug)]
@@ -32,6 +35,8 @@ pub struct Config {
     pub warmup: Duration,
     /// After the first message: give up when nothing came for this long.
     pub drain_timeout: Duration,
+    /// Length of the timeline's intervals.
+    pub interval: Duration,
     /// The clock that received times are made of.
     pub anchor: Anchor,
 }
@@ -49,6 +54,30 @@ pub trait Sink {
     /// # Errors
     /// When it can't be kept; the run ends.
     fn message(&mut self, due_us: i64, received_us: i64) -> io::Result<()>;
+
+    /// An interval of the timeline is over.
+    ///
+    /// # Errors
+    /// When it can't be kept; the run ends.
+    fn interval(&mut self, interval: &Interval) -> io::Result<()>;
+}
+
+/// One interval of the timeline.
+#[derive(Clone, Debug)]
+pub struct Interval {
+    /// Which: whole intervals since the clock anchor.
+    pub index: i64,
+    /// When it began, in Unix microseconds.
+    pub start_us: i64,
+    /// How long it was, in microseconds.
+    pub length_us: i64,
+    /// Messages delivered in it.
+    pub messages: u64,
+    /// At its end: how long ago the last message that was delivered had been due, in microseconds. `None`
+    /// before the first.
+    pub lag_us: Option<i64>,
+    /// What was measured in it; the warm-up is left out.
+    pub sample: Sample,
 }
 
 /// What ended a consumer before its end.
@@ -120,10 +149,14 @@ pub async fn run(
             }
             () = stop.wait() => break Ended::Interrupted,
             () = until(give_up_at) => break Ended::DrainTimeout,
-            _ = tick.tick() => tell(Event::Progress { messages: tally.received }),
+            _ = tick.tick() => {
+                tally.advance(tally.anchor.now_us(), sink)?;
+                tell(Event::Progress { messages: tally.received });
+            }
         }
     };
     tally.last_row(sink)?;
+    tally.end_interval(sink)?;
     let first_version = queue.first_version();
     Ok(tally.into_summary(ended, first_version, lake))
 }
@@ -140,6 +173,11 @@ struct Tally {
     anchor: Anchor,
     started_ns: u64,
     log_frequency: u64,
+    interval_us: i64,
+    interval_index: i64,
+    interval_messages: u64,
+    /// When the message that was delivered last had been due.
+    last_due_us: Option<i64>,
     meter: Meter,
     ledger: Ledger<ProducerEpoch>,
     received: u64,
@@ -156,10 +194,15 @@ struct Tally {
 
 impl Tally {
     fn new(config: &Config, started_ns: u64) -> Self {
+        let interval_us = (config.interval.as_micros() as i64).max(1);
         Self {
             anchor: config.anchor.clone(),
             started_ns,
             log_frequency: config.log_frequency.max(1),
+            interval_us,
+            interval_index: config.anchor.since_us(config.anchor.now_us()).div_euclid(interval_us),
+            interval_messages: 0,
+            last_due_us: None,
             meter: Meter::new(config.warmup.as_micros() as i64),
             ledger: Ledger::default(),
             received: 0,
@@ -179,23 +222,36 @@ impl Tally {
         self.retractions += batch.retractions;
         self.unreadable += batch.nulls;
         let mut received_us = 0;
+        let mut way = batch.stamps.as_ref().map(Way::new);
         for (index, message) in batch.messages().enumerate() {
             if index % MESSAGES_A_CLOCK_READ == 0 {
                 let now_ns = monotonic_ns();
                 received_us = self.anchor.at_us(now_ns);
                 self.first_delivery_ns.get_or_insert(now_ns);
+                if let Some(way) = &mut way {
+                    way.settle(&mut self.meter);
+                }
+                self.advance(received_us, sink)?;
             }
             match stamp::due_us(message) {
                 Some(due_us) => {
-                    self.meter.record(due_us, received_us);
+                    let measured = self.meter.record(due_us, received_us);
+                    self.last_due_us = Some(due_us);
+                    if measured && let Some(way) = &mut way {
+                        way.record(&mut self.meter, index as u64, due_us, received_us);
+                    }
                     sink.message(due_us, received_us)?;
                 }
                 None => self.unreadable += 1,
             }
             self.received += 1;
+            self.interval_messages += 1;
             if self.received.is_multiple_of(self.log_frequency) {
                 self.row(sink)?;
             }
+        }
+        if let Some(way) = &mut way {
+            way.settle(&mut self.meter);
         }
         self.last_delivery_ns = monotonic_ns();
         if let Some(origin) = batch.origin {
@@ -215,19 +271,46 @@ impl Tally {
         }
     }
 
+    /// It is `now_us`: an interval of the timeline may be over.
+    fn advance(&mut self, now_us: i64, sink: &mut impl Sink) -> io::Result<()> {
+        let index = self.anchor.since_us(now_us).div_euclid(self.interval_us);
+        if index != self.interval_index {
+            self.end_interval(sink)?;
+            self.interval_index = index;
+        }
+        Ok(())
+    }
+
+    fn end_interval(&mut self, sink: &mut impl Sink) -> io::Result<()> {
+        let zero_us = self.anchor.now_us() - self.anchor.since_us(self.anchor.now_us());
+        let start_us = zero_us + self.interval_index * self.interval_us;
+        let end_us = start_us + self.interval_us;
+        sink.interval(&Interval {
+            index: self.interval_index,
+            start_us,
+            length_us: self.interval_us,
+            messages: std::mem::take(&mut self.interval_messages),
+            lag_us: self.last_due_us.map(|due_us| end_us - due_us),
+            sample: self.meter.end_interval(),
+        })
+    }
+
     /// The final values, unless the last message already had a row.
     fn last_row(&mut self, sink: &mut impl Sink) -> io::Result<()> {
         if self.row_at == self.received { Ok(()) } else { self.row(sink) }
     }
 
     fn into_summary(self, ended: Ended, first_version: u64, lake: &Lake) -> ConsumerSummary {
+        let warmup = self.meter.warmup_messages();
+        let total = self.meter.into_total();
         let receiving_ns = self.last_delivery_ns - self.first_delivery_ns.unwrap_or(self.last_delivery_ns);
         ConsumerSummary {
             ended,
             received: self.received,
-            warmup: self.meter.warmup_messages(),
-            latency: self.meter.summary(),
-            negative_latencies: self.meter.latencies().negative(),
+            warmup,
+            latency: total.latencies.summary(),
+            stages: total.stages.summary(),
+            negative_latencies: total.latencies.negative(),
             unreadable: self.unreadable,
             lost_untracked: self.lost_untracked,
             lost_files: self.lost_files,
@@ -237,6 +320,7 @@ impl Tally {
             last_version: self.last_version,
             receiving_seconds: receiving_ns as f64 / 1e9,
             wall_clock_step_us: self.anchor.wall_clock_step_us(),
+            effort: Effort::so_far(),
             requests: lake.store().requests(),
         }
     }

@@ -1,6 +1,8 @@
-//! The latencies of one run as they come: warm-up left out, cumulative percentiles at any moment.
+//! The latencies of one run as they come: warm-up left out, cumulative percentiles at any moment, and the
+//! same again for each interval of the timeline.
 
 use super::latency::{Latencies, LatencySummary};
+use super::stages::{Stage, Waterfall};
 
 /// The percentiles of a `{rate}.csv`, in its order.
 pub const REPORTED_PERCENTILES: [f64; 5] = [50.0, 75.0, 85.0, 95.0, 99.0];
@@ -14,32 +16,86 @@ pub struct PercentileRow {
     pub percentiles_seconds: [f64; 5],
 }
 
-/// Takes each message's due and received time.
+/// Latencies and stages of the same messages.
+#[derive(Clone, Debug, Default)]
+pub struct Sample {
+    /// From due to delivered.
+    pub latencies: Latencies,
+    /// The same, by stage.
+    pub stages: Waterfall,
+}
+
+impl Sample {
+    /// Adds another's messages to these.
+    pub fn merge(&mut self, other: &Self) {
+        self.latencies.merge(&other.latencies);
+        self.stages.merge(&other.stages);
+    }
+}
+
+/// Takes each message's due and received time, and where it spent the time between.
 #[derive(Clone, Debug)]
 pub struct Meter {
     warmup_us: i64,
     /// When the warm-up ends: counted from the first due stamp that was seen.
     warm_from_us: Option<i64>,
-    latencies: Latencies,
     warmup_messages: u64,
+    total: Latencies,
+    stages: Waterfall,
+    interval: Sample,
+    /// Consecutive messages of the same latency are recorded at once.
+    run: (i64, u64),
 }
 
 impl Meter {
     /// Leaves messages out that were due within `warmup_us` after the first.
     pub fn new(warmup_us: i64) -> Self {
-        Self { warmup_us, warm_from_us: None, latencies: Latencies::default(), warmup_messages: 0 }
+        Self {
+            warmup_us,
+            warm_from_us: None,
+            warmup_messages: 0,
+            total: Latencies::default(),
+            stages: Waterfall::default(),
+            interval: Sample::default(),
+            run: (0, 0),
+        }
     }
 
-    /// A message due at `due_us` was received at `received_us`, both Unix microseconds. Whether it is in
-    /// the warm-up is decided by when it was *due*: one that was due within it is left out however late it
-    /// came.
-    pub fn record(&mut self, due_us: i64, received_us: i64) {
+    /// A message due at `due_us` was received at `received_us`, both Unix microseconds; gives whether it
+    /// is measured. Whether it is in the warm-up is decided by when it was *due*: one that was due within
+    /// it is left out however late it came.
+    pub fn record(&mut self, due_us: i64, received_us: i64) -> bool {
         let warm_from_us = *self.warm_from_us.get_or_insert(due_us.saturating_add(self.warmup_us));
         if due_us < warm_from_us {
             self.warmup_messages += 1;
-        } else {
-            self.latencies.record(received_us.saturating_sub(due_us), 1);
+            return false;
         }
+        let latency_us = received_us.saturating_sub(due_us);
+        if latency_us != self.run.0 {
+            self.end_run();
+            self.run.0 = latency_us;
+        }
+        self.run.1 += 1;
+        true
+    }
+
+    /// `count` measured messages spent `us` in a stage.
+    pub fn record_stage(&mut self, stage: Stage, us: i64, count: u64) {
+        self.interval.stages.record(stage, us, count);
+    }
+
+    fn end_run(&mut self) {
+        let (latency_us, count) = std::mem::take(&mut self.run);
+        self.total.record(latency_us, count);
+        self.interval.latencies.record(latency_us, count);
+    }
+
+    /// Ends an interval of the timeline and gives what was measured in it.
+    pub fn end_interval(&mut self) -> Sample {
+        self.end_run();
+        let interval = std::mem::take(&mut self.interval);
+        self.stages.merge(&interval.stages);
+        interval
     }
 
     /// Messages left out as warm-up.
@@ -47,23 +103,26 @@ impl Meter {
         self.warmup_messages
     }
 
-    /// The latencies after the warm-up.
-    pub fn latencies(&self) -> &Latencies {
-        &self.latencies
-    }
-
-    /// The figures after the warm-up; `None` where there are none.
-    pub fn summary(&self) -> Option<LatencySummary> {
-        self.latencies.summary()
-    }
-
     /// The row as of now; `None` while nothing was measured.
-    pub fn row(&self, time_from_start_seconds: f64) -> Option<PercentileRow> {
+    pub fn row(&mut self, time_from_start_seconds: f64) -> Option<PercentileRow> {
+        self.end_run();
         let mut percentiles_seconds = [0.0; 5];
         for (value, percentile) in percentiles_seconds.iter_mut().zip(REPORTED_PERCENTILES) {
-            *value = self.latencies.percentile_us(percentile)? as f64 / 1e6;
+            *value = self.total.percentile_us(percentile)? as f64 / 1e6;
         }
         Some(PercentileRow { time_from_start_seconds, percentiles_seconds })
+    }
+
+    /// Everything that was measured.
+    pub fn into_total(mut self) -> Sample {
+        self.end_interval();
+        Sample { latencies: self.total, stages: self.stages }
+    }
+
+    /// The figures so far; `None` where nothing was measured.
+    pub fn summary(&mut self) -> Option<LatencySummary> {
+        self.end_run();
+        self.total.summary()
     }
 }
 
@@ -74,15 +133,15 @@ mod tests {
     #[test]
     fn warm_up_is_decided_by_when_a_message_was_due() {
         let mut meter = Meter::new(1_000);
-        meter.record(10_000, 99_000); // first: the warm-up ends at 11,000
-        meter.record(10_999, 99_000); // due within it, came long after: left out
+        assert!(!meter.record(10_000, 99_000)); // first: the warm-up ends at 11,000
+        assert!(!meter.record(10_999, 99_000)); // due within it, came long after: left out
         assert!(meter.row(0.0).is_none());
-        meter.record(11_000, 11_500); // due at its end: counts
-        meter.record(12_000, 11_900); // a clock ran back: counted apart
+        assert!(meter.record(11_000, 11_500)); // due at its end: counts
+        assert!(meter.record(12_000, 11_900)); // a clock ran back: counted apart
         assert_eq!(meter.warmup_messages(), 2);
-        assert_eq!(meter.latencies().count(), 1);
-        assert_eq!(meter.latencies().negative(), 1);
         assert_eq!(meter.row(2.5).unwrap().percentiles_seconds, [0.0005; 5]);
+        let total = meter.into_total().latencies;
+        assert_eq!((total.count(), total.negative()), (1, 1));
     }
 
     #[test]
@@ -90,5 +149,25 @@ mod tests {
         let mut meter = Meter::new(0);
         meter.record(10_000, 10_400);
         assert_eq!(meter.summary().unwrap().p50_us, 400);
+    }
+
+    #[test]
+    fn the_intervals_add_up_to_the_total() {
+        let mut meter = Meter::new(0);
+        let mut sum = Sample::default();
+        for interval in 0..4 {
+            for message in 0..1_000 {
+                let (due_us, latency_us) = (interval * 1_000 + message, 100 + message / 7 * interval);
+                assert!(meter.record(due_us, due_us + latency_us));
+                meter.record_stage(Stage::Sealed, latency_us - 40, 1);
+                meter.record_stage(Stage::Delivered, 40, 1);
+            }
+            sum.merge(&meter.end_interval());
+        }
+        let total = meter.into_total();
+        assert_eq!(total.latencies.summary(), sum.latencies.summary());
+        assert_eq!(total.stages.summary(), sum.stages.summary());
+        let stages: f64 = total.stages.summary().iter().map(|stage| stage.mean_us).sum();
+        assert!((stages - total.latencies.summary().unwrap().mean_us).abs() < 1e-6);
     }
 }

@@ -4,7 +4,11 @@
 mod latency;
 mod ledger;
 mod meter;
+mod stages;
+mod trend;
 
 pub use latency::{Latencies, LatencySummary};
 pub use ledger::{Integrity, Ledger, StreamIntegrity};
-pub use meter::{Meter, PercentileRow, REPORTED_PERCENTILES};
+pub use meter::{Meter, PercentileRow, REPORTED_PERCENTILES, Sample};
+pub use stages::{Stage, StageSummary, Waterfall};
+pub use trend::theil_sen_slope;

@@ -8,13 +8,15 @@
 
 mod pacer;
 mod payload;
+mod timeline;
 
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 
 use crate::clock::{self, Anchor};
-use crate::events::{Event, ProducerSummary};
+use crate::events::{Event, ProducerSummary, SentInterval};
+use crate::machine::Effort;
 use crate::queue::{DataEncoding, Lake, Producer, ProducerOptions, QueueError};
 use crate::stop::Stop;
 use crate::units::{Rate, Seconds};
@@ -23,6 +25,7 @@ pub use pacer::MAX_BATCH_BYTES;
 use pacer::{Paced, Pacer};
 use payload::Payload;
 pub use payload::{Padding, STAMP_BYTES};
+use timeline::Timeline;
 
 /// How fast, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,6 +61,8 @@ pub struct Config {
     pub padding: Padding,
     /// Encoding of the column `data`.
     pub data_encoding: DataEncoding,
+    /// Length of the timeline's intervals.
+    pub interval: Duration,
     /// The clock that stamps are made of.
     pub anchor: Anchor,
 }
@@ -76,6 +81,7 @@ pub async fn run(
     let options = ProducerOptions {
         producer_id: config.producer_id,
         data_encoding: config.data_encoding,
+        anchor: config.anchor.clone(),
         ..ProducerOptions::default()
     };
     // The table exists and the connections are warm before the schedule starts.
@@ -84,10 +90,12 @@ pub async fn run(
     tell(Event::Ready);
 
     let (sender, mut batches) = mpsc::channel(1);
+    let (intervals, mut ended) = mpsc::unbounded_channel::<SentInterval>();
     let pacer = Pacer {
         schedule: config.schedule,
         start_ns: clock::monotonic_ns(),
         interval_ns: config.commit_interval.as_nanos() as u64,
+        timeline: Timeline::new(&config.anchor, config.interval, intervals),
         payload: Payload::new(config.message_size, config.padding, rand::random()),
         anchor: config.anchor,
         stop: stop.clone(),
@@ -106,11 +114,15 @@ pub async fn run(
                 }
                 None => break,
             },
+            Some(interval) = ended.recv() => tell(Event::Sent(interval)),
             _ = tick.tick() => tell(Event::Progress { messages }),
         }
     }
-    let Paced { handed_over, elapsed_ns, send_delay } =
+    let Paced { handed_over, elapsed_ns, send_delay, held_up_ns } =
         pacer.await.map_err(|error| QueueError::TaskEnded(error.to_string()))?;
+    while let Ok(interval) = ended.try_recv() {
+        tell(Event::Sent(interval));
+    }
     let appended = queue.finish().await?;
 
     let planned = match config.schedule {
@@ -127,11 +139,13 @@ pub async fn run(
         achieved_rate: (handed_over > 1 && elapsed_ns > 0)
             .then(|| (handed_over - 1) as f64 / sending_seconds),
         send_delay: send_delay.and_then(|delays| delays.summary()),
+        held_up_seconds: held_up_ns as f64 / 1e9,
         files: appended.files,
         file_bytes: appended.file_bytes,
         commits: appended.commits,
         commit_retries: appended.commit_retries,
         conflicts: appended.conflicts,
+        effort: Effort::so_far(),
         interrupted: stop.is_set() && handed_over < planned,
         requests: lake.store().requests(),
     })

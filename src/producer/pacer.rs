@@ -14,6 +14,7 @@ use tokio::sync::mpsc::error::TrySendError;
 
 use super::Schedule;
 use super::payload::Payload;
+use super::timeline::Timeline;
 use crate::clock::{self, Anchor};
 use crate::measure::Latencies;
 use crate::queue::Batch;
@@ -35,6 +36,7 @@ pub(super) struct Pacer {
     /// When the first message is due, on the monotonic clock.
     pub start_ns: u64,
     pub interval_ns: u64,
+    pub timeline: Timeline,
     pub payload: Payload,
     pub anchor: Anchor,
     pub stop: Stop,
@@ -48,11 +50,18 @@ pub(super) struct Paced {
     pub elapsed_ns: u64,
     /// From due to hand-over; `None` without a schedule.
     pub send_delay: Option<Latencies>,
+    /// How long it waited for room in the queue.
+    pub held_up_ns: u64,
 }
 
 /// The batch that is being filled, and where full ones go.
 struct Cutter {
     batch: Batch,
+    /// When the messages that are being pushed are handed over.
+    handed_over_us: i64,
+    /// How long it has waited for room in the queue.
+    held_up_ns: u64,
+    anchor: Anchor,
     batches: mpsc::Sender<Batch>,
     message_bytes: usize,
     interval_ns: u64,
@@ -70,6 +79,9 @@ impl Pacer {
     pub(super) fn run(self) -> Paced {
         let mut cutter = Cutter {
             batch: Batch::default(),
+            handed_over_us: 0,
+            held_up_ns: 0,
+            anchor: self.anchor.clone(),
             message_bytes: self.payload.message_bytes(),
             interval_ns: self.interval_ns.max(1),
             grid_start_ns: self.start_ns,
@@ -86,12 +98,12 @@ impl Pacer {
         };
         // What is left is due; it isn't kept until its interval is over.
         let _ = cutter.cut();
-        paced
+        Paced { held_up_ns: cutter.held_up_ns, ..paced }
     }
 
     fn paced(mut self, cutter: &mut Cutter) -> Paced {
         let Schedule::Paced { rate, messages } = self.schedule else {
-            return Paced { handed_over: 0, elapsed_ns: 0, send_delay: None };
+            return Paced { handed_over: 0, elapsed_ns: 0, send_delay: None, held_up_ns: 0 };
         };
         let start_us = self.anchor.at_us(self.start_ns);
         let mut delays = Latencies::default();
@@ -100,12 +112,15 @@ impl Pacer {
             let now_ns = clock::monotonic_ns();
             let elapsed_us = ((now_ns - self.start_ns) / 1_000) as i64;
             let due = rate.due_by(elapsed_us).min(messages);
+            self.timeline.advance(now_ns);
+            cutter.hand_over_at(self.anchor.at_us(now_ns));
             // Messages whose delays are the same to the microsecond are recorded at once.
             let (mut delay_us, mut alike) = (0, 0);
             for index in next..due {
                 let due_us = rate.due_us(index);
                 if elapsed_us - due_us != delay_us {
                     delays.record(delay_us, alike);
+                    self.timeline.record(Some(delay_us), alike);
                     (delay_us, alike) = (elapsed_us - due_us, 0);
                 }
                 alike += 1;
@@ -114,10 +129,12 @@ impl Pacer {
                         handed_over: index,
                         elapsed_ns: now_ns - self.start_ns,
                         send_delay: Some(delays),
+                        held_up_ns: 0,
                     };
                 }
             }
             delays.record(delay_us, alike);
+            self.timeline.record(Some(delay_us), alike);
             if due > next {
                 (next, last_ns) = (due, now_ns);
             }
@@ -128,29 +145,49 @@ impl Pacer {
             let wake_ns = cutter.boundary_ns.min(next_due_ns.max(now_ns + TICK_NS.min(self.interval_ns)));
             clock::sleep_until_ns(wake_ns.min(now_ns + LONGEST_SLEEP_NS));
         }
-        Paced { handed_over: next, elapsed_ns: last_ns - self.start_ns, send_delay: Some(delays) }
+        Paced {
+            handed_over: next,
+            elapsed_ns: last_ns - self.start_ns,
+            send_delay: Some(delays),
+            held_up_ns: 0,
+        }
     }
 
     fn flood(mut self, cutter: &mut Cutter, messages: u64, until_ns: u64) -> Paced {
         let (mut next, mut now_ns) = (0, clock::monotonic_ns());
         while next < messages && now_ns < until_ns && !self.stop.is_set() {
             let stamp_us = self.anchor.at_us(now_ns);
-            for _ in 0..FLOOD_CHUNK.min(messages - next) {
+            self.timeline.advance(now_ns);
+            cutter.hand_over_at(stamp_us);
+            let chunk = FLOOD_CHUNK.min(messages - next);
+            for _ in 0..chunk {
                 if cutter.push(&mut self.payload, stamp_us).is_err() {
-                    return Paced { handed_over: next, elapsed_ns: now_ns - self.start_ns, send_delay: None };
+                    return Paced {
+                        handed_over: next,
+                        elapsed_ns: now_ns - self.start_ns,
+                        send_delay: None,
+                        held_up_ns: 0,
+                    };
                 }
                 next += 1;
             }
+            self.timeline.record(None, chunk);
             now_ns = clock::monotonic_ns();
             if cutter.cut_if_due(now_ns).is_err() {
                 break;
             }
         }
-        Paced { handed_over: next, elapsed_ns: now_ns - self.start_ns, send_delay: None }
+        Paced { handed_over: next, elapsed_ns: now_ns - self.start_ns, send_delay: None, held_up_ns: 0 }
     }
 }
 
 impl Cutter {
+    /// Messages pushed from now on are handed over at `us`.
+    fn hand_over_at(&mut self, us: i64) {
+        self.handed_over_us = us;
+        self.batch.handed_over_at(us);
+    }
+
     /// Adds a message; waits for the queue only where the batch is as large as it may become.
     fn push(&mut self, payload: &mut Payload, due_us: i64) -> Result<(), Gone> {
         if self.batch.bytes() + self.message_bytes > MAX_BATCH_BYTES && !self.batch.is_empty() {
@@ -171,7 +208,7 @@ impl Cutter {
             return Ok(());
         }
         match self.batches.try_reserve() {
-            Ok(permit) => permit.send(take(&mut self.batch)),
+            Ok(permit) => permit.send(take(&mut self.batch, &self.anchor, self.handed_over_us)),
             Err(TrySendError::Full(())) => {
                 self.boundary_ns = now_ns + TICK_NS;
                 return Ok(());
@@ -187,7 +224,11 @@ impl Cutter {
         if self.batch.is_empty() {
             return Ok(());
         }
-        self.batches.blocking_send(take(&mut self.batch)).map_err(|_| Gone)
+        let batch = take(&mut self.batch, &self.anchor, self.handed_over_us);
+        let waits_from_ns = clock::monotonic_ns();
+        let sent = self.batches.blocking_send(batch).map_err(|_| Gone);
+        self.held_up_ns += clock::monotonic_ns() - waits_from_ns;
+        sent
     }
 
     /// The next boundary that lies ahead, on the grid that began with the schedule.
@@ -197,9 +238,12 @@ impl Cutter {
     }
 }
 
-/// Takes a batch and leaves an empty one with room for as much.
-fn take(batch: &mut Batch) -> Batch {
-    let successor = Batch::with_capacity(batch.len(), batch.bytes());
+/// Takes a batch, closed now, and leaves an empty one with room for as much.
+fn take(batch: &mut Batch, anchor: &Anchor, handed_over_us: i64) -> Batch {
+    let mut successor = Batch::with_capacity(batch.len(), batch.bytes());
+    // A batch may be cut in the middle of what is handed over at once.
+    successor.handed_over_at(handed_over_us);
+    batch.sealed_at(anchor.now_us());
     std::mem::replace(batch, successor)
 }
 
@@ -215,12 +259,16 @@ mod tests {
         batches: mpsc::Sender<Batch>,
     ) -> (Pacer, crate::stop::Stopper) {
         let (stopper, stop) = stop();
+        let anchor = Anchor::now();
+        let (intervals, _) = mpsc::unbounded_channel();
+        let timeline = Timeline::new(&anchor, std::time::Duration::from_secs(1), intervals);
         let pacer = Pacer {
+            timeline,
             schedule,
             start_ns: clock::monotonic_ns(),
             interval_ns: interval_ms * 1_000_000,
             payload: Payload::new(None, Padding::Text, 1),
-            anchor: Anchor::now(),
+            anchor,
             stop,
             batches,
         };

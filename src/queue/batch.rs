@@ -9,6 +9,9 @@ pub struct Batch {
     pub(super) values: Vec<u8>,
     /// Where each message ends, after a leading 0.
     pub(super) offsets: Vec<i32>,
+    /// From which message on which hand-over time holds.
+    pub(super) handed_over: Vec<(u64, i64)>,
+    pub(super) sealed_us: Option<i64>,
 }
 
 impl Batch {
@@ -20,7 +23,7 @@ impl Batch {
     pub fn with_capacity(messages: usize, bytes: usize) -> Self {
         let mut offsets = Vec::with_capacity(messages + 1);
         offsets.push(0);
-        Self { values: Vec::with_capacity(bytes), offsets }
+        Self { values: Vec::with_capacity(bytes), offsets, handed_over: Vec::new(), sealed_us: None }
     }
 
     /// Adds a message.
@@ -33,6 +36,22 @@ impl Batch {
         write(&mut self.values);
         // Batches beyond MAX_BYTES are refused before an offset could be read back.
         self.offsets.push(self.values.len() as i32);
+    }
+
+    /// Notes that the messages pushed from now on were handed over at `us`, in Unix microseconds. The note
+    /// travels with the batch, for whoever lays out where a message's time went.
+    pub fn handed_over_at(&mut self, us: i64) {
+        let from = self.len() as u64;
+        match self.handed_over.last_mut() {
+            Some(last) if last.0 == from => last.1 = us,
+            _ => self.handed_over.push((from, us)),
+        }
+    }
+
+    /// Notes that the batch was closed at `us`, in Unix microseconds; without it, that is when it is
+    /// appended.
+    pub fn sealed_at(&mut self, us: i64) {
+        self.sealed_us = Some(us);
     }
 
     /// How many messages.

@@ -22,8 +22,10 @@ use super::error::QueueError;
 use super::lake::Lake;
 use super::parquet_file::{Chunk, Decoded, decode};
 use super::poll::Poll;
+use super::stamps::Stamps;
 use super::table::{self, Access};
 use super::tail::{Found, Tail};
+use crate::clock::Anchor;
 use crate::storage::one_line;
 
 /// Where in the log a consumer begins.
@@ -51,6 +53,8 @@ pub struct ConsumerOptions {
     pub max_inflight_bytes: usize,
     /// Deliver on past a version that removes rows, instead of stopping.
     pub ignore_removes: bool,
+    /// The clock that the stamps of a batch's way are made of.
+    pub anchor: Anchor,
 }
 
 impl Default for ConsumerOptions {
@@ -61,6 +65,7 @@ impl Default for ConsumerOptions {
             permits: 2_000_000,
             max_inflight_bytes: 64 << 20,
             ignore_removes: false,
+            anchor: Anchor::now(),
         }
     }
 }
@@ -87,6 +92,8 @@ pub struct ReceivedBatch {
     pub retractions: u64,
     /// Rows without data, left out.
     pub nulls: u64,
+    /// When what was done, where the writer says so.
+    pub stamps: Option<Stamps>,
     chunks: Vec<Chunk>,
     _permits: Permits,
 }
@@ -179,6 +186,7 @@ impl Consumer {
         let follower = Follower {
             tail: Tail::from(lake.clone(), first_version, options.poll, options.ignore_removes),
             lake: lake.clone(),
+            anchor: options.anchor,
             permits: Pool::new(options.permits),
             bytes: Pool::new(options.max_inflight_bytes),
             slots: sender,
@@ -239,6 +247,7 @@ impl Drop for Consumer {
 
 struct Follower {
     lake: Lake,
+    anchor: Anchor,
     tail: Tail,
     permits: Pool,
     bytes: Pool,
@@ -264,13 +273,22 @@ impl Follower {
 
     async fn dispatch(&mut self, found: Found) -> Result<(), mpsc::error::SendError<Slot>> {
         let Found { version, entry } = found;
+        let discovered_us = self.anchor.now_us();
         for add in entry.adds {
             let permits = Permits {
                 _messages: self.permits.take(add.rows.unwrap_or(1)).await,
                 _bytes: self.bytes.take(add.size).await,
             };
-            let fetch = fetch(self.lake.clone(), version, add, permits);
-            self.slots.send(Slot::Fetching(tokio::spawn(fetch))).await?;
+            let fetch = Fetch {
+                lake: self.lake.clone(),
+                anchor: self.anchor.clone(),
+                version,
+                commit_sent_us: entry.commit_sent_us,
+                discovered_us,
+                add,
+                permits,
+            };
+            self.slots.send(Slot::Fetching(tokio::spawn(fetch.run()))).await?;
         }
         if let Some(end) = entry.end {
             self.slots.send(Slot::Ready(Ok(Received::End(end)))).await?;
@@ -279,39 +297,64 @@ impl Follower {
     }
 }
 
-async fn fetch(lake: Lake, version: u64, add: Add, permits: Permits) -> Result<Received, QueueError> {
-    let lost = |reason: String| {
-        Received::Lost(LostFile {
-            version,
-            path: add.path.clone(),
-            rows: add.rows,
-            origin: add.origin,
-            reason,
-        })
-    };
-    let key = match lake.data_key(&add.path) {
-        Ok(key) => key,
-        Err(reason) => return Ok(lost(reason)),
-    };
-    let file = match lake.read_file(&key).await {
-        Ok(file) => file,
-        Err(object_store::Error::NotFound { .. }) => return Ok(lost("it is no longer there".to_owned())),
-        Err(error) => {
-            let what = format!("GET of data file {} of version {version}", add.path);
-            return Err(QueueError::Request { what, detail: one_line(&error) });
+/// A data file that is to be fetched and decoded.
+struct Fetch {
+    lake: Lake,
+    anchor: Anchor,
+    version: u64,
+    commit_sent_us: Option<i64>,
+    discovered_us: i64,
+    add: Add,
+    permits: Permits,
+}
+
+impl Fetch {
+    async fn run(self) -> Result<Received, QueueError> {
+        let key = match self.lake.data_key(&self.add.path) {
+            Ok(key) => key,
+            Err(reason) => return Ok(self.lost(reason)),
+        };
+        let file = match self.lake.read_file(&key).await {
+            Ok(file) => file,
+            Err(object_store::Error::NotFound { .. }) => {
+                return Ok(self.lost("it is no longer there".to_owned()));
+            }
+            Err(error) => {
+                let what = format!("GET of data file {} of version {}", self.add.path, self.version);
+                return Err(QueueError::Request { what, detail: one_line(&error) });
+            }
+        };
+        let fetched_us = self.anchor.now_us();
+        let decoded = tokio::task::spawn_blocking(move || decode(file)).await;
+        match decoded.map_err(|error| QueueError::TaskEnded(error.to_string()))? {
+            Ok(decoded) => Ok(self.received(decoded, fetched_us)),
+            Err(reason) => Ok(self.lost(reason)),
         }
-    };
-    let decoded = tokio::task::spawn_blocking(move || decode(file)).await;
-    match decoded.map_err(|error| QueueError::TaskEnded(error.to_string()))? {
-        Ok(Decoded { chunks, retractions, nulls }) => Ok(Received::Batch(ReceivedBatch {
-            version,
-            origin: add.origin,
-            retractions,
-            nulls,
-            chunks,
-            _permits: permits,
-        })),
-        Err(reason) => Ok(lost(reason)),
+    }
+
+    fn received(self, decoded: Decoded, fetched_us: i64) -> Received {
+        let decoded_us = self.anchor.now_us();
+        let stamps = self.add.stamps.zip(self.commit_sent_us).map(|(producer, commit_sent_us)| Stamps {
+            producer,
+            commit_sent_us,
+            discovered_us: self.discovered_us,
+            fetched_us,
+            decoded_us,
+        });
+        Received::Batch(ReceivedBatch {
+            version: self.version,
+            origin: self.add.origin,
+            retractions: decoded.retractions,
+            nulls: decoded.nulls,
+            stamps,
+            chunks: decoded.chunks,
+            _permits: self.permits,
+        })
+    }
+
+    fn lost(self, reason: String) -> Received {
+        let Add { path, rows, origin, .. } = self.add;
+        Received::Lost(LostFile { version: self.version, path, rows, origin, reason })
     }
 }
 

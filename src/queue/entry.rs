@@ -14,6 +14,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use uuid::Uuid;
 
+use super::stamps::ProducerStamps;
+
 /// Who wrote a batch: a producer and the epoch that its process drew at start.
 ///
 /// Sequences and the ledger are keyed by both, so that a restarted producer, or two with one id, are
@@ -58,6 +60,8 @@ pub(super) struct Add {
     pub rows: Option<u64>,
     /// Whose rows, where the writer is one of ours.
     pub origin: Option<Origin>,
+    /// When what was done, where the writer says so.
+    pub stamps: Option<ProducerStamps>,
 }
 
 /// What the queue needs to know of a version.
@@ -65,6 +69,8 @@ pub(super) struct Add {
 pub(super) struct Entry {
     /// `s3mq.commitId`, where the writer is one of ours.
     pub commit_id: Option<Uuid>,
+    /// When the commit was sent, in Unix microseconds, where the writer is one of ours.
+    pub commit_sent_us: Option<i64>,
     /// An end of stream.
     pub end: Option<EndOfStream>,
     /// Data files whose rows are new; those of `dataChange=false` (OPTIMIZE) are left out.
@@ -142,6 +148,8 @@ fn yes() -> bool {
 struct CommitInfoLine {
     #[serde(default, rename = "s3mq.commitId")]
     commit_id: Option<Uuid>,
+    #[serde(default, rename = "s3mq.commitSentUs")]
+    commit_sent_us: Option<i64>,
     #[serde(default, rename = "s3mq.end")]
     end: Option<EndOfStream>,
 }
@@ -172,6 +180,7 @@ impl Entry {
             entry.removes_rows |= line.remove.is_some_and(|remove| remove.data_change);
             if let Some(info) = line.commit_info {
                 entry.commit_id = entry.commit_id.or(info.commit_id);
+                entry.commit_sent_us = entry.commit_sent_us.or(info.commit_sent_us);
                 entry.end = entry.end.or(info.end);
             }
             entry.protocol = line.protocol.or(entry.protocol);
@@ -193,7 +202,9 @@ impl AddLine {
             .and_then(|stats| serde_json::from_str::<Stats>(stats).ok())
             .and_then(|stats| stats.num_records);
         let origin = self.tags.as_ref().and_then(origin_of_tags);
-        Ok(Add { path, size: self.size, rows, origin })
+        let stamps =
+            self.tags.as_ref().and_then(|tags| ProducerStamps::parse(tags.get("s3mq.stamps")?.as_deref()?));
+        Ok(Add { path, size: self.size, rows, origin, stamps })
     }
 }
 
@@ -218,6 +229,8 @@ pub(super) struct StoredFile {
     pub size: u64,
     /// Whose rows, and which.
     pub origin: Origin,
+    /// When what was done.
+    pub stamps: ProducerStamps,
 }
 
 /// The bytes of a commit that adds `files`, all of one producer epoch. `last_batch` counts the
@@ -226,10 +239,11 @@ pub(super) fn commit_of_files(
     commit_id: Uuid,
     by: ProducerEpoch,
     last_batch: u64,
-    now_ms: i64,
+    now_us: i64,
     files: &[StoredFile],
 ) -> Vec<u8> {
-    let mut lines = Vec::with_capacity(512 * (files.len() + 1));
+    let now_ms = now_us.div_euclid(1_000);
+    let mut lines = Vec::with_capacity(1024 * (files.len() + 1));
     push_line(
         &mut lines,
         &json!({ "commitInfo": {
@@ -239,6 +253,7 @@ pub(super) fn commit_of_files(
             "engineInfo": concat!("s3mq/", env!("CARGO_PKG_VERSION")),
             "isBlindAppend": true,
             "s3mq.commitId": commit_id,
+            "s3mq.commitSentUs": now_us,
         }}),
     );
     push_line(
@@ -264,6 +279,7 @@ pub(super) fn commit_of_files(
                     "s3mq.epoch": file.origin.by.epoch,
                     "s3mq.firstSeq": file.origin.first_seq.to_string(),
                     "s3mq.rows": file.origin.rows.to_string(),
+                    "s3mq.stamps": file.stamps.to_text(),
                 },
             }}),
         );
@@ -272,7 +288,8 @@ pub(super) fn commit_of_files(
 }
 
 /// The bytes of a commit that ends a stream: a `commitInfo` alone.
-pub(super) fn commit_of_end(commit_id: Uuid, end: EndOfStream, now_ms: i64) -> Vec<u8> {
+pub(super) fn commit_of_end(commit_id: Uuid, end: EndOfStream, now_us: i64) -> Vec<u8> {
+    let now_ms = now_us.div_euclid(1_000);
     let mut lines = Vec::with_capacity(512);
     push_line(
         &mut lines,
@@ -308,16 +325,20 @@ mod tests {
     #[test]
     fn what_a_commit_writes_reads_back() {
         let (commit_id, by) = (Uuid::new_v4(), by());
+        let stamps =
+            ProducerStamps { handed_over: vec![(0, 5), (7, 6)], sealed_us: 9, encoded_us: 10, stored_us: 12 };
         let file = |n: u64| StoredFile {
             path: format!("part-{n}.parquet"),
             size: 10 + n,
             origin: Origin { by, first_seq: n * 100, rows: 100 },
+            stamps: stamps.clone(),
         };
         let entry = Entry::parse(&commit_of_files(commit_id, by, 7, 1, &[file(0), file(1)])).unwrap();
         assert_eq!(entry.commit_id, Some(commit_id));
         assert_eq!(entry.adds.len(), 2);
         assert_eq!(entry.adds[1].origin, Some(Origin { by, first_seq: 100, rows: 100 }));
         assert_eq!((entry.adds[1].rows, entry.adds[1].size), (Some(100), 11));
+        assert_eq!((entry.adds[1].stamps.as_ref(), entry.commit_sent_us), (Some(&stamps), Some(1)));
         assert!(!entry.removes_rows && entry.end.is_none() && entry.protocol.is_none());
 
         let end = EndOfStream { by, count: 200 };

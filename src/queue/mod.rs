@@ -39,6 +39,7 @@ mod lake;
 mod parquet_file;
 mod poll;
 mod producer;
+mod stamps;
 mod table;
 mod tail;
 
@@ -50,3 +51,4 @@ pub use lake::Lake;
 pub use parquet_file::DataEncoding;
 pub use poll::Poll;
 pub use producer::{Appended, Producer, ProducerOptions};
+pub use stamps::{ProducerStamps, Stamps};

@@ -25,8 +25,9 @@ use super::entry::{EndOfStream, Origin, ProducerEpoch, StoredFile, commit_of_end
 use super::error::QueueError;
 use super::lake::Lake;
 use super::parquet_file::{DataEncoding, encode};
+use super::stamps::ProducerStamps;
 use super::table::{self, Access};
-use crate::clock;
+use crate::clock::Anchor;
 
 /// How a producer works.
 #[derive(Clone, Debug)]
@@ -37,11 +38,18 @@ pub struct ProducerOptions {
     pub data_encoding: DataEncoding,
     /// How many batches may be encoding, uploading or waiting for their commit.
     pub max_inflight_batches: usize,
+    /// The clock that the stamps of a batch's way are made of.
+    pub anchor: Anchor,
 }
 
 impl Default for ProducerOptions {
     fn default() -> Self {
-        Self { producer_id: 0, data_encoding: DataEncoding::default(), max_inflight_batches: 4 }
+        Self {
+            producer_id: 0,
+            data_encoding: DataEncoding::default(),
+            max_inflight_batches: 4,
+            anchor: Anchor::now(),
+        }
     }
 }
 
@@ -70,6 +78,7 @@ pub struct Appended {
 #[derive(Debug)]
 pub struct Producer {
     by: ProducerEpoch,
+    anchor: Anchor,
     next_seq: u64,
     batches: mpsc::Sender<(u64, Batch)>,
     pipeline: JoinHandle<Result<Appended, QueueError>>,
@@ -91,12 +100,14 @@ impl Producer {
             lake: lake.clone(),
             by,
             encoding: options.data_encoding,
+            anchor: options.anchor.clone(),
             max_inflight: options.max_inflight_batches.max(1),
             batches: 0,
             appended: Appended::default(),
         };
         let committer = Committer::after(lake.clone(), opened.version);
-        Ok(Self { by, next_seq: 0, batches, pipeline: tokio::spawn(pipeline.run(committer, incoming)) })
+        let pipeline = tokio::spawn(pipeline.run(committer, incoming));
+        Ok(Self { by, anchor: options.anchor, next_seq: 0, batches, pipeline })
     }
 
     /// Who this producer is.
@@ -109,11 +120,12 @@ impl Producer {
     ///
     /// # Errors
     /// What ended the pipeline, when an earlier batch failed.
-    pub async fn append(&mut self, batch: Batch) -> Result<(), QueueError> {
+    pub async fn append(&mut self, mut batch: Batch) -> Result<(), QueueError> {
         if batch.is_empty() {
             return Ok(());
         }
         batch.check_size()?;
+        batch.sealed_us.get_or_insert_with(|| self.anchor.now_us());
         let first_seq = self.next_seq;
         self.next_seq += batch.len() as u64;
         match self.batches.send((first_seq, batch)).await {
@@ -144,6 +156,7 @@ struct Pipeline {
     lake: Lake,
     by: ProducerEpoch,
     encoding: DataEncoding,
+    anchor: Anchor,
     max_inflight: usize,
     /// Batches handed to a commit so far; the `txn` version.
     batches: u64,
@@ -193,7 +206,7 @@ impl Pipeline {
         if let Some(mut committer) = idle {
             let commit_id = Uuid::new_v4();
             let end = EndOfStream { by: self.by, count: self.appended.messages };
-            let entry = Bytes::from(commit_of_end(commit_id, end, clock::wall_ms()));
+            let entry = Bytes::from(commit_of_end(commit_id, end, self.anchor.now_us()));
             self.count(committer.commit(entry, commit_id).await?, &[]);
         }
         Ok(self.appended)
@@ -202,11 +215,13 @@ impl Pipeline {
     fn start_upload(
         &self,
         first_seq: u64,
-        batch: Batch,
+        mut batch: Batch,
     ) -> impl Future<Output = Result<StoredFile, QueueError>> + Send + use<> {
-        let (lake, by, encoding) = (self.lake.clone(), self.by, self.encoding);
+        let (lake, by, encoding, anchor) = (self.lake.clone(), self.by, self.encoding, self.anchor.clone());
         async move {
             let rows = batch.len() as u64;
+            let handed_over = std::mem::take(&mut batch.handed_over);
+            let sealed_us = batch.sealed_us.unwrap_or_else(|| anchor.now_us());
             let encoded =
                 tokio::task::spawn_blocking(move || encode(batch, by.producer, first_seq, encoding));
             let path = format!("part-{}.parquet", Uuid::new_v4());
@@ -215,16 +230,19 @@ impl Pipeline {
                 path: path.clone(),
                 detail,
             })?;
+            let encoded_us = anchor.now_us();
             let size = body.len() as u64;
             lake.write_file(&path, body).await?;
-            Ok(StoredFile { path, size, origin: Origin { by, first_seq, rows } })
+            let stamps = ProducerStamps { handed_over, sealed_us, encoded_us, stored_us: anchor.now_us() };
+            Ok(StoredFile { path, size, origin: Origin { by, first_seq, rows }, stamps })
         }
     }
 
     fn start_commit(&mut self, mut committer: Committer, files: &[StoredFile]) -> Commit {
         let commit_id = Uuid::new_v4();
         self.batches += files.len() as u64;
-        let entry = Bytes::from(commit_of_files(commit_id, self.by, self.batches, clock::wall_ms(), files));
+        let entry =
+            Bytes::from(commit_of_files(commit_id, self.by, self.batches, self.anchor.now_us(), files));
         Box::pin(async move {
             let committed = committer.commit(entry, commit_id).await;
             (committer, committed)

@@ -5,6 +5,8 @@
 //! `.partial` is always whole. To add an exporter: a file here, a line below, and its call where a step ends
 //! (`bench::step`).
 
+mod hlog;
+mod intervals_csv;
 mod partial;
 mod rate_csv;
 mod raw_csv;
@@ -12,9 +14,11 @@ mod step;
 mod summary_csv;
 mod table;
 
+pub use hlog::{Hlog, HlogError, merge_hlogs};
+pub use intervals_csv::{TimelineRow, intervals_csv, join};
 pub use partial::{PartialFile, lock_directory, prepare_directory};
 pub use rate_csv::RateCsv;
 pub use raw_csv::RawCsv;
-pub use step::{Outcome, RunInfo, StepReport, step_json};
+pub use step::{Outcome, RunInfo, StepReport, Verdict, step_json};
 pub use summary_csv::summary_csv;
 pub use table::table;

@@ -3,17 +3,20 @@
 use serde::Serialize;
 
 use crate::events::{ConsumerSummary, ProducerSummary};
+use crate::machine::Machine;
 use crate::units::Rate;
 
-/// How a rate ended.
+/// What a rate's figures say of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// Every message that was sent came through.
-    Complete,
+    /// It carries this rate.
+    Sustained,
+    /// It drained, but fell behind.
+    Degrading,
     /// The consumer had not caught up when the drain deadline passed.
     Collapsed,
-    /// Committed messages were skipped, unreadable, doubled or reordered.
+    /// Committed messages were lost, unreadable, doubled or reordered.
     Lossy,
 }
 
@@ -21,10 +24,29 @@ impl Outcome {
     /// As it is written.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Complete => "complete",
+            Self::Sustained => "sustained",
+            Self::Degrading => "degrading",
             Self::Collapsed => "collapsed",
             Self::Lossy => "lossy",
         }
+    }
+}
+
+/// An outcome and what it was found from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Verdict {
+    /// The outcome.
+    pub outcome: Outcome,
+    /// Whether a failing one may be the harness's own fault.
+    pub harness_bound: bool,
+    /// What speaks against `sustained`, in words.
+    pub reasons: Vec<String>,
+}
+
+impl std::fmt::Display for Verdict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mark = if self.harness_bound { " (harness-bound)" } else { "" };
+        write!(f, "{}{mark}", self.outcome.name())
     }
 }
 
@@ -53,8 +75,10 @@ pub struct RunInfo {
     pub warmup_seconds: f64,
     /// Whether bodies were left out of request signatures.
     pub unsigned_payload: bool,
-    /// Logical processors of this machine.
-    pub processors: usize,
+    /// Length of the timeline's intervals.
+    pub interval_seconds: f64,
+    /// The machine that both roles ran on.
+    pub machine: Machine,
 }
 
 /// The result of one rate.
@@ -63,8 +87,8 @@ pub struct StepReport {
     /// Target, messages a second.
     #[serde(serialize_with = "as_number")]
     pub rate: Rate,
-    /// How it ended.
-    pub outcome: Outcome,
+    /// What that says of the store.
+    pub verdict: Verdict,
     /// Messages planned and never committed.
     pub unsent: u64,
     /// The producer's account.

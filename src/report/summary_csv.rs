@@ -10,7 +10,8 @@ pub fn summary_csv(steps: &[StepReport]) -> Vec<u8> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let header = [
         "rate",
-        "outcome",
+        "verdict",
+        "harness_bound",
         "planned",
         "committed",
         "received",
@@ -50,7 +51,11 @@ fn row(step: &StepReport) -> Vec<String> {
     let (producer, consumer) = (&step.producer, &step.consumer);
     let seconds = |us: Option<f64>| us.map_or_else(String::new, |us| format!("{:.6}", us / 1e6));
     let latency = consumer.latency.as_ref();
-    let mut row = vec![step.rate.to_string(), step.outcome.name().to_owned()];
+    let mut row = vec![
+        step.rate.to_string(),
+        step.verdict.outcome.name().to_owned(),
+        step.verdict.harness_bound.to_string(),
+    ];
     row.extend(
         [
             producer.planned,

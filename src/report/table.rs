@@ -18,7 +18,7 @@ const HEADER: [&str; 13] = [
     "max ms",
     "PUTs",
     "GETs",
-    "outcome",
+    "verdict",
 ];
 
 /// Right-aligned columns under a header, one row a rate; what was lost, doubled or reordered is spelled
@@ -66,13 +66,13 @@ fn row(step: &StepReport) -> [String; 13] {
         ms(latency.map(|l| l.max_us)),
         grouped(puts),
         grouped(gets),
-        step.outcome.name().to_owned(),
+        step.verdict.to_string(),
     ]
 }
 
 fn notes(step: &StepReport) -> Vec<String> {
     let consumer = &step.consumer;
-    let mut notes = Vec::new();
+    let mut notes = step.verdict.reasons.clone();
     let mut count = |count: u64, what: &str| {
         if count > 0 {
             notes.push(format!("{} {what}", grouped(count)));

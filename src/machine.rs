@@ -1,0 +1,93 @@
+//! What this process took of its machine, and what machine that is.
+
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+/// What a process took, from its start until now.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Effort {
+    /// Processor time of all its threads, user and system, in seconds.
+    pub cpu_seconds: f64,
+    /// The most memory it held at once, in bytes; 0 where the system doesn't say.
+    pub peak_rss_bytes: u64,
+}
+
+impl Effort {
+    /// That of this process so far.
+    pub fn so_far() -> Self {
+        Self { cpu_seconds: cpu_seconds(), peak_rss_bytes: status_kib("VmHWM:").unwrap_or(0) * 1024 }
+    }
+}
+
+/// Processor time that this process has taken, in seconds.
+pub fn cpu_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+fn status_kib(field: &str) -> Option<u64> {
+    kib_of(&std::fs::read_to_string("/proc/self/status").ok()?, field)
+}
+
+fn kib_of(text: &str, field: &str) -> Option<u64> {
+    text.lines().find(|line| line.starts_with(field))?.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// The machine, for a result.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Machine {
+    /// Model of the processor.
+    pub cpu: String,
+    /// Logical processors that may be used.
+    pub processors: usize,
+    /// Memory, in bytes; 0 where the system doesn't say.
+    pub memory_bytes: u64,
+    /// Operating system, as it names itself.
+    pub os: String,
+    /// Kernel release.
+    pub kernel: String,
+}
+
+impl Machine {
+    /// This one.
+    pub fn this() -> Self {
+        let unknown = || "unknown".to_owned();
+        let field = |path: &str, name: &str, separator: char| {
+            let text = std::fs::read_to_string(path).ok()?;
+            let line = text.lines().find(|line| line.starts_with(name))?;
+            Some(line.split_once(separator)?.1.trim().trim_matches('"').to_owned())
+        };
+        Self {
+            cpu: field("/proc/cpuinfo", "model name", ':').unwrap_or_else(unknown),
+            processors: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_bytes: memory_bytes().unwrap_or(0),
+            os: field("/etc/os-release", "PRETTY_NAME", '=')
+                .unwrap_or_else(|| std::env::consts::OS.to_owned()),
+            kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease")
+                .map(|release| release.trim().to_owned())
+                .unwrap_or_else(|_| unknown()),
+        }
+    }
+}
+
+/// The machine's memory in bytes.
+pub fn memory_bytes() -> Option<u64> {
+    Some(kib_of(&std::fs::read_to_string("/proc/meminfo").ok()?, "MemTotal:")? * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_has_taken_something() {
+        let before = cpu_seconds();
+        let mut sum = 0u64;
+        while cpu_seconds() - before < 0.01 {
+            sum = std::hint::black_box(sum.wrapping_add(1));
+        }
+        let effort = Effort::so_far();
+        assert!(effort.cpu_seconds >= before + 0.01 && effort.peak_rss_bytes > 1 << 20, "{effort:?}");
+        assert!(Machine::this().memory_bytes >= effort.peak_rss_bytes);
+    }
+}

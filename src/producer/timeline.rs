@@ -1,0 +1,59 @@
+//! What was handed over, interval by interval.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::clock::Anchor;
+use crate::events::SentInterval;
+use crate::measure::Latencies;
+
+/// Counts hand-overs and tells of each interval when it is over.
+#[derive(Debug)]
+pub(super) struct Timeline {
+    anchor: Anchor,
+    interval_us: i64,
+    ended: UnboundedSender<SentInterval>,
+    index: i64,
+    messages: u64,
+    delays: Latencies,
+}
+
+impl Timeline {
+    pub(super) fn new(anchor: &Anchor, interval: Duration, ended: UnboundedSender<SentInterval>) -> Self {
+        let interval_us = (interval.as_micros() as i64).max(1);
+        let index = anchor.since_us(anchor.now_us()).div_euclid(interval_us);
+        Self { anchor: anchor.clone(), interval_us, ended, index, messages: 0, delays: Latencies::default() }
+    }
+
+    /// It is `now_ns` by the monotonic clock: an interval may be over.
+    pub(super) fn advance(&mut self, now_ns: u64) {
+        let index = self.anchor.since_us(self.anchor.at_us(now_ns)).div_euclid(self.interval_us);
+        if index != self.index {
+            self.end();
+            self.index = index;
+        }
+    }
+
+    /// `count` messages were handed over, each this long after it was due; `None` without a schedule.
+    pub(super) fn record(&mut self, delay_us: Option<i64>, count: u64) {
+        self.messages += count;
+        if let Some(delay_us) = delay_us {
+            self.delays.record(delay_us, count);
+        }
+    }
+
+    /// Tells of the interval as far as it went, and gives the delays in it.
+    fn end(&mut self) {
+        let delays = std::mem::take(&mut self.delays);
+        let messages = std::mem::take(&mut self.messages);
+        // Nobody listening is nobody's loss.
+        let _ = self.ended.send(SentInterval { index: self.index, messages, send_delay: delays.summary() });
+    }
+}
+
+impl Drop for Timeline {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

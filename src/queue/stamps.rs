@@ -1,0 +1,107 @@
+//! When each step of a batch was done: the producer's half of a message's way, carried in the commit.
+//!
+//! The text form is `SEALED ENCODED STORED [INDEX:HANDED_OVER,…]`: the first in Unix microseconds, the
+//! others as microseconds after it (before it: negative). A batch of a second at a thousand hand-overs
+//! takes some ten kilobytes of its log entry.
+
+use std::fmt::Write;
+
+/// The producer's stamps of one data file, in Unix microseconds of its clock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProducerStamps {
+    /// Runs of messages that were handed over at once: the first one's index in the file, and when.
+    /// Ascending; the first run begins with 0. Empty where the producer didn't say.
+    pub handed_over: Vec<(u64, i64)>,
+    /// When the batch was closed.
+    pub sealed_us: i64,
+    /// When its file was encoded.
+    pub encoded_us: i64,
+    /// When the store had acknowledged the file.
+    pub stored_us: i64,
+}
+
+/// All stamps of one data file, in Unix microseconds; the producer's of its clock, the consumer's of the
+/// consumer's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stamps {
+    /// The producer's half.
+    pub producer: ProducerStamps,
+    /// When the commit's first PUT was sent.
+    pub commit_sent_us: i64,
+    /// When the consumer had the log entry.
+    pub discovered_us: i64,
+    /// When it had the file.
+    pub fetched_us: i64,
+    /// When the file was decoded.
+    pub decoded_us: i64,
+}
+
+impl ProducerStamps {
+    pub(super) fn to_text(&self) -> String {
+        let after = |us: i64| us - self.sealed_us;
+        let mut text = format!("{} {} {}", self.sealed_us, after(self.encoded_us), after(self.stored_us));
+        for (run, &(index, us)) in self.handed_over.iter().enumerate() {
+            // Writing to a string can't fail.
+            let _ = write!(text, "{}{index}:{}", if run == 0 { ' ' } else { ',' }, after(us));
+        }
+        text
+    }
+
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split(' ');
+        let sealed_us: i64 = parts.next()?.parse().ok()?;
+        let mut after = || sealed_us.checked_add(parts.next()?.parse().ok()?);
+        let (encoded_us, stored_us) = (after()?, after()?);
+        let handed_over = match parts.next() {
+            None => Vec::new(),
+            Some(runs) => runs
+                .split(',')
+                .map(|run| {
+                    let (index, us) = run.split_once(':')?;
+                    Some((index.parse().ok()?, sealed_us.checked_add(us.parse().ok()?)?))
+                })
+                .collect::<Option<Vec<_>>>()?,
+        };
+        let ascending =
+            handed_over.is_sorted_by(|a, b| a.0 < b.0) && handed_over.first().is_none_or(|run| run.0 == 0);
+        ascending.then_some(Self { handed_over, sealed_us, encoded_us, stored_us })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn stamps_survive_their_text_form(
+            sealed_us in 1_000_000_000_000_000i64..3_000_000_000_000_000,
+            encoded in -1_000_000i64..1_000_000,
+            stored in -1_000_000i64..1_000_000,
+            runs in proptest::collection::vec((1u64..1000, -2_000_000i64..0), 0..20),
+        ) {
+            let mut index = 0;
+            let handed_over = runs.iter().enumerate().map(|(i, &(length, us))| {
+                if i > 0 { index += length; }
+                (index, sealed_us + us)
+            }).collect();
+            let stamps = ProducerStamps { handed_over, sealed_us, encoded_us: sealed_us + encoded, stored_us: sealed_us + stored };
+            prop_assert_eq!(ProducerStamps::parse(&stamps.to_text()), Some(stamps));
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text in "\\PC{0,60}") {
+            let _ = ProducerStamps::parse(&text);
+        }
+    }
+
+    #[test]
+    fn stamps_that_make_no_sense_are_refused() {
+        for text in
+            ["", "1", "1 2", "x 2 3", "1 2 3 5:0", "1 2 3 0:0,0:1", "1 2 3 0", "9223372036854775807 1 1"]
+        {
+            assert_eq!(ProducerStamps::parse(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! `{rate}.hlog`: an HdrHistogram interval log, which the tools of that family read.
+//!
+//! One line an interval and tag: `tag=e2e` is from due to delivered, and one tag a stage. Values are
+//! microseconds; the warm-up is left out. Logs of several hosts add up: [`merge_hlogs`]. Format:
+//! <https://github.com/HdrHistogram/HdrHistogram>, `HistogramLogWriter`, version 1.3.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
+
+use crate::measure::{Latencies, Sample, Stage};
+
+/// The tag of the whole way of a message.
+const WHOLE: &str = "e2e";
+
+/// Writes the intervals of one run.
+pub struct Hlog<W: Write> {
+    inner: W,
+    serializer: V2DeflateSerializer,
+    begun: bool,
+}
+
+impl<W: Write> Hlog<W> {
+    /// Writes the first lines.
+    ///
+    /// # Errors
+    /// When they can't be written.
+    pub fn new(mut inner: W) -> io::Result<Self> {
+        writeln!(inner, "#[latencies in microseconds, s3mq {}]", env!("CARGO_PKG_VERSION"))?;
+        writeln!(inner, "#[Histogram log format version 1.3]")?;
+        Ok(Self { inner, serializer: V2DeflateSerializer::new(), begun: false })
+    }
+
+    /// Writes what was measured in an interval that began at `start_us` (Unix microseconds) and was
+    /// `length_us` long; nothing where nothing was measured.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    pub fn interval(&mut self, start_us: i64, length_us: i64, sample: &Sample) -> io::Result<()> {
+        if !self.begun {
+            self.begun = true;
+            writeln!(self.inner, "#[StartTime: {:.3} (seconds since epoch)]", start_us as f64 / 1e6)?;
+            writeln!(
+                self.inner,
+                "\"StartTimestamp\",\"Interval_Length\",\"Interval_Max\",\"Interval_Compressed_Histogram\""
+            )?;
+        }
+        self.line(WHOLE, start_us, length_us, &sample.latencies)?;
+        for stage in Stage::ALL {
+            self.line(stage.name(), start_us, length_us, sample.stages.stage(stage))?;
+        }
+        self.inner.flush()
+    }
+
+    fn line(&mut self, tag: &str, start_us: i64, length_us: i64, latencies: &Latencies) -> io::Result<()> {
+        let histogram = latencies.histogram();
+        if histogram.is_empty() {
+            return Ok(());
+        }
+        let mut bytes = Vec::new();
+        self.serializer
+            .serialize(histogram, &mut bytes)
+            .map_err(|error| io::Error::other(error.to_string()))?;
+        writeln!(
+            self.inner,
+            "Tag={tag},{:.3},{:.3},{:.3},{}",
+            start_us as f64 / 1e6,
+            length_us as f64 / 1e6,
+            histogram.max() as f64,
+            BASE64.encode(bytes)
+        )
+    }
+
+    /// Gives the file back, for finishing.
+    pub fn into_inner(self) -> W {
+        self.inner
+    }
+}
+
+impl<W: Write> std::fmt::Debug for Hlog<W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Hlog")
+    }
+}
+
+/// What is wrong with a log.
+#[derive(Debug, thiserror::Error)]
+pub enum HlogError {
+    /// A line isn't of the format.
+    #[error("it is no HdrHistogram interval log")]
+    Format,
+    /// A histogram in it can't be read.
+    #[error("a histogram of tag {tag} can't be read: {detail}")]
+    Histogram {
+        /// Which tag's.
+        tag: String,
+        /// What is wrong.
+        detail: String,
+    },
+}
+
+/// Adds the histograms of several logs up, by tag, in the order of a message's way; other tags follow.
+///
+/// # Errors
+/// Which log (its index) can't be read, and why.
+pub fn merge_hlogs(logs: &[Vec<u8>]) -> Result<Vec<(String, Latencies)>, (usize, HlogError)> {
+    let mut merged: BTreeMap<String, Latencies> = BTreeMap::new();
+    for (index, log) in logs.iter().enumerate() {
+        add_log(log, &mut merged).map_err(|error| (index, error))?;
+    }
+    let rank = |tag: &str| match tag {
+        WHOLE => 0,
+        tag => Stage::ALL.iter().position(|stage| stage.name() == tag).map_or(usize::MAX, |rank| rank + 1),
+    };
+    let mut merged: Vec<_> = merged.into_iter().collect();
+    merged.sort_by_key(|(tag, _)| rank(tag));
+    Ok(merged)
+}
+
+fn add_log(log: &[u8], merged: &mut BTreeMap<String, Latencies>) -> Result<(), HlogError> {
+    let mut deserializer = Deserializer::new();
+    let mut any = false;
+    for entry in IntervalLogIterator::new(log) {
+        any = true;
+        let LogEntry::Interval(interval) = entry.map_err(|_| HlogError::Format)? else {
+            continue;
+        };
+        let tag = interval.tag().map_or(WHOLE, |tag| tag.as_str()).to_owned();
+        let unreadable = |detail: String| HlogError::Histogram { tag: tag.clone(), detail };
+        let bytes =
+            BASE64.decode(interval.encoded_histogram()).map_err(|error| unreadable(error.to_string()))?;
+        let histogram: Histogram<u64> =
+            deserializer.deserialize(&mut bytes.as_slice()).map_err(|error| unreadable(error.to_string()))?;
+        let latencies = merged.entry(tag.clone()).or_default();
+        latencies.add_histogram(&histogram).map_err(|error| unreadable(error.to_string()))?;
+    }
+    if any { Ok(()) } else { Err(HlogError::Format) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::Meter;
+
+    fn log_of(latencies_us: std::ops::Range<i64>) -> (Vec<u8>, Sample) {
+        let mut meter = Meter::new(0);
+        let mut hlog = Hlog::new(Vec::new()).unwrap();
+        let (middle, mut sum) = ((latencies_us.start + latencies_us.end) / 2, Sample::default());
+        for (start_us, half) in
+            [(5_000_000, latencies_us.start..middle), (6_000_000, middle..latencies_us.end)]
+        {
+            for latency_us in half {
+                meter.record(0, latency_us);
+                meter.record_stage(Stage::Sealed, latency_us / 2, 1);
+            }
+            let interval = meter.end_interval();
+            hlog.interval(start_us, 1_000_000, &interval).unwrap();
+            sum.merge(&interval);
+        }
+        (hlog.into_inner(), sum)
+    }
+
+    #[test]
+    fn intervals_have_their_start_and_length_in_seconds() {
+        let (log, _) = log_of(1..1000);
+        let text = String::from_utf8(log).unwrap();
+        let lines: Vec<_> = text.lines().filter(|line| line.starts_with("Tag=e2e")).collect();
+        assert!(lines[0].starts_with("Tag=e2e,5.000,1.000,499.000,HIST"), "{}", lines[0]);
+        assert!(lines[1].starts_with("Tag=e2e,6.000,1.000,999.000,HIST"), "{}", lines[1]);
+    }
+
+    #[test]
+    fn logs_of_two_hosts_add_up_to_one() {
+        let ((a, mut sum), (b, other)) = (log_of(1..5_000), log_of(100_000..200_000));
+        sum.merge(&other);
+        let merged = merge_hlogs(&[a, b]).unwrap();
+        assert_eq!(merged.iter().map(|(tag, _)| tag.as_str()).collect::<Vec<_>>(), ["e2e", "sealed"]);
+        for percentile in [1.0, 50.0, 99.0, 99.9] {
+            assert_eq!(merged[0].1.percentile_us(percentile), sum.latencies.percentile_us(percentile));
+        }
+        assert_eq!(merged[0].1.count(), sum.latencies.count());
+    }
+
+    #[test]
+    fn what_is_no_log_is_refused() {
+        for (log, number) in [(b"".to_vec(), 0), (b"time_from_start,p50\n1,2\n".to_vec(), 0)] {
+            assert_eq!(merge_hlogs(&[log]).unwrap_err().0, number);
+        }
+    }
+}
