@@ -15,23 +15,24 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("units", &[]),
     ("stop", &[]),
     ("exit", &[]),
+    ("machine", &[]),
     ("measure", &[]),
     // Pauses and time stamps; time is read nowhere else.
     ("server", &["clock"]),
     ("storage", &["clock"]),
     ("queue", &["clock", "storage"]),
-    ("events", &["measure", "queue", "storage"]),
+    ("events", &["machine", "measure", "queue", "storage"]),
     // Roles reach the store through the queue's lake only.
-    ("producer", &["clock", "events", "measure", "queue", "stop", "units"]),
-    ("consumer", &["clock", "events", "measure", "queue", "stop"]),
-    ("report", &["events", "measure", "storage::Purpose", "units"]),
+    ("producer", &["clock", "events", "machine", "measure", "queue", "stop", "units"]),
+    ("consumer", &["clock", "events", "machine", "measure", "queue", "stop"]),
+    ("report", &["events", "machine", "measure", "storage::Purpose", "units"]),
     // It starts the roles as processes and knows them by what they say.
     ("bench", &["clock", "events", "exit", "report", "stop", "storage", "units"]),
     (
         "cli",
         &[
-            "bench", "clock", "consumer", "events", "exit", "measure", "producer", "queue", "report",
-            "server", "stop", "storage", "units",
+            "bench", "clock", "consumer", "events", "exit", "machine", "measure", "producer", "queue",
+            "report", "server", "stop", "storage", "units",
         ],
     ),
 ];
