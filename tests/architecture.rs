@@ -89,8 +89,7 @@ fn uses() -> Vec<(String, PathBuf, usize, String)> {
     let mut found = Vec::new();
     for (part, file) in sources() {
         let text = fs::read_to_string(&file).unwrap();
-        // A file's tests are its end.
-        let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+        let text = without_tests(&text);
         // A line comment becomes blanks; the text keeps its lines, so that one import may span several.
         let code: Vec<_> = text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect();
         let code = code.join("\n");
@@ -111,6 +110,17 @@ fn uses() -> Vec<(String, PathBuf, usize, String)> {
         found.len()
     );
     found
+}
+
+/// A file without its module of tests, whose brace is the next that closes at the margin. Its lines stay as
+/// blanks.
+fn without_tests(text: &str) -> String {
+    let Some((before, rest)) = text.split_once("#[cfg(test)]\nmod tests {") else {
+        return text.to_owned();
+    };
+    let (tests, after) = rest.split_once("\n}").unwrap_or((rest, ""));
+    let blanks = "\n".repeat(1 + tests.lines().count());
+    format!("{before}{blanks}{after}")
 }
 
 /// What a path after `crate::` names: two segments deep, a group being all that is in it.

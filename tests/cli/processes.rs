@@ -25,8 +25,7 @@ impl Process {
     /// Whether it has ended. One that nobody has waited for counts as ended, and so does one whose id
     /// now belongs to another command.
     pub(crate) fn is_gone(&self) -> bool {
-        !parent_and_state(self.pid).is_some_and(|(_, state)| state != 'Z')
-            || command(self.pid) != self.command
+        parent_and_state(self.pid).is_none_or(|(_, state)| state == 'Z') || command(self.pid) != self.command
     }
 }
 
