@@ -27,7 +27,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("consumer", &["clock", "events", "machine", "measure", "queue", "stop"]),
     ("report", &["events", "machine", "measure", "storage::Purpose", "units"]),
     // It starts the roles as processes and knows them by what they say.
-    ("bench", &["clock", "events", "exit", "report", "stop", "storage", "units"]),
+    ("bench", &["clock", "events", "exit", "measure", "report", "stop", "storage", "units"]),
     (
         "cli",
         &[

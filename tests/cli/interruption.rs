@@ -60,7 +60,8 @@ impl Sweep {
             finished.check(finished.read(name) == *before, format_args!("{name} was changed"));
         }
         let files: Vec<_> = finished.files().into_iter().filter(|name| name.contains("/400.")).collect();
-        finished.check(files == ["benchmark-results/400.csv.partial"], "the second rate is not only partial");
+        let partial = !files.is_empty() && files.iter().all(|name| name.ends_with(".partial"));
+        finished.check(partial, "the second rate is not only partial");
         finished
     }
 }
@@ -143,7 +144,7 @@ fn a_rate_whose_consumer_gave_up_is_not_complete() {
     let finished = bench.finish();
     finished.exits(0);
     let result = serde_json::from_str::<Value>(&finished.read("benchmark-results/100.json")).unwrap();
-    finished.check(result["result"]["outcome"] == "collapsed", "the rate has not collapsed");
+    finished.check(result["result"]["verdict"]["outcome"] == "collapsed", "the rate has not collapsed");
 }
 
 #[test]
