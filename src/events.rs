@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::machine::Effort;
 use crate::measure::{Integrity, LatencySummary, StageSummary};
 use crate::queue::ProducerEpoch;
-use crate::storage::Requests;
+pub use crate::storage::Requests;
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -95,8 +95,12 @@ pub struct ProducerSummary {
     pub effort: Effort,
     /// Whether it was interrupted before it had sent everything.
     pub interrupted: bool,
-    /// Attempts on the wire.
+    /// The `Server` header of the store's answers.
+    pub store_server: Option<String>,
+    /// Attempts on the wire, from the process's start.
     pub requests: Requests,
+    /// Of these, the ones sent once it was ready: opening the table left out.
+    pub running_requests: Requests,
 }
 
 /// Why a consumer ended.
@@ -149,8 +153,10 @@ pub struct ConsumerSummary {
     pub wall_clock_step_us: i64,
     /// What it took of the machine.
     pub effort: Effort,
-    /// Attempts on the wire.
+    /// Attempts on the wire, from the process's start.
     pub requests: Requests,
+    /// Of these, the ones sent once it was ready: opening the table left out.
+    pub running_requests: Requests,
 }
 
 impl ConsumerSummary {

@@ -45,6 +45,8 @@ pub struct Config {
     pub commit_interval: Duration,
     /// Length of the timeline's intervals.
     pub interval: Seconds,
+    /// The consumer's longest pause between two questions, in seconds.
+    pub idle_pause_seconds: f64,
     /// Flags that both roles get as they are.
     pub flags: ChildFlags,
     /// What holds for all rates, for the result files.

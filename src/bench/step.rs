@@ -10,7 +10,7 @@ use super::verdict::{Evidence, verdict};
 use super::{BenchError, Config, Console};
 use crate::clock::Anchor;
 use crate::events::{ConsumerSummary, Ended, Event, ProducerSummary, ReceivedInterval, SentInterval};
-use crate::report::{StepReport, TimelineRow, join};
+use crate::report::{Cost, StepReport, TimelineRow, Usage, join};
 use crate::storage::Prefix;
 use crate::units::{Rate, Seconds};
 
@@ -79,8 +79,19 @@ pub(super) async fn run(
         consumer: &consumer,
         timeline: &timeline,
     });
+    let cost = Cost::of(
+        &config.info.prices,
+        &Usage {
+            producer: &producer.running_requests,
+            consumer: &consumer.running_requests,
+            seconds: producer.sending_seconds,
+            messages: producer.committed,
+            file_bytes: producer.file_bytes,
+            idle_pause_seconds: config.idle_pause_seconds,
+        },
+    );
     let unsent = producer.planned.saturating_sub(producer.committed);
-    Ok((StepReport { rate, verdict, unsent, producer, consumer }, timeline))
+    Ok((StepReport { rate, verdict, cost, unsent, producer, consumer }, timeline))
 }
 
 /// What both children said until they had ended.

@@ -14,7 +14,9 @@ use super::stream::{CommitArgs, MessageArgs, PollArgs, TimelineArgs, value_name}
 use crate::bench::{self, BenchError, ChildFlags, Config, Console};
 use crate::exit::Exit;
 use crate::machine::{Machine, memory_bytes};
-use crate::report::{Outcome, RunInfo, StepReport, lock_directory, prepare_directory, table};
+use crate::report::{
+    Outcome, Prices, RunInfo, StepReport, cost_table, lock_directory, prepare_directory, table,
+};
 use crate::server::{self, Server};
 use crate::storage::{Backend, Credentials, Prefix, Store};
 use crate::units::{Rate, Seconds, grouped};
@@ -69,6 +71,11 @@ pub(super) struct Args {
     #[arg(long, env = "S3MQ_PREFIX", value_name = "PREFIX", default_value = "adhoc/s3-messaging")]
     prefix: Prefix,
 
+    /// Prices of the store, as a TOML file: name, as_of, put_list_per_million, get_per_million,
+    /// storage_gb_month, in US dollars [default: S3 Standard in us-east-1]
+    #[arg(long, env = "S3MQ_PRICES", value_name = "FILE")]
+    prices: Option<PathBuf>,
+
     /// Leave the tables there
     #[arg(long, env = "S3MQ_KEEP_DATA")]
     keep_data: bool,
@@ -106,6 +113,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     let warmup_seconds = args.warmup_seconds()?;
     let poll = args.poll.policy(&args.commit)?;
     args.message.size()?;
+    let prices = args.prices()?;
     let backend = args.storage.backend();
     if backend != BackendArg::Embedded && args.data_dir.is_some() {
         return Err(Failure::usage("--data-dir goes with --s3-backend embedded"));
@@ -155,6 +163,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         warmup_seconds,
         commit_interval: args.commit.interval(),
         interval: args.timeline.interval_seconds,
+        idle_pause_seconds: poll.longest_pause().as_secs_f64(),
         flags: args.child_flags(&store),
         info: RunInfo {
             version: VERSION.to_owned(),
@@ -169,6 +178,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
             warmup_seconds,
             unsigned_payload: store.unsigned_payload(),
             interval_seconds: args.timeline.interval_seconds.as_f64(),
+            prices,
             machine: Machine::this(),
         },
     };
@@ -188,6 +198,8 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     if !steps.is_empty() {
         say("");
         say(table(&steps).trim_end());
+        say("");
+        say(cost_table(&config.info.prices, &steps).trim_end());
         say(&format!("results: {}", config.output_dir.display()));
     }
     if let Some(server) = server {
@@ -232,6 +244,15 @@ impl Args {
             ))),
             None => Ok(rates),
         }
+    }
+
+    fn prices(&self) -> Result<Prices, Failure> {
+        let Some(path) = &self.prices else {
+            return Ok(Prices::default());
+        };
+        let wrong = |error: String| Failure::usage(format!("--prices {}: {error}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+        Prices::parse(&text).map_err(|error| wrong(error.to_string()))
     }
 
     fn warmup_seconds(&self) -> Result<f64, Failure> {

@@ -7,6 +7,7 @@ mod check;
 mod console;
 mod consumer;
 mod failure;
+mod merge;
 mod producer;
 mod serve;
 mod signals;
@@ -42,6 +43,7 @@ enum Command {
     Consumer(consumer::Args),
     Serve(serve::Args),
     Check(check::Args),
+    Merge(merge::Args),
 }
 
 /// What holds for the options of every command.
@@ -79,6 +81,7 @@ impl Cli {
                         Command::Consumer(args) => consumer::run(args).await,
                         Command::Serve(args) => serve::run(args).await,
                         Command::Check(args) => check::run(args).await,
+                        Command::Merge(args) => merge::run(args),
                     }
                 });
                 // A thread that still waits for the disk or the network must not keep us.
@@ -114,7 +117,10 @@ mod tests {
     #[test]
     fn every_option_has_an_environment_variable_of_its_name() {
         for command in Cli::command().get_subcommands() {
-            for argument in command.get_arguments().filter(|argument| argument.get_id() != "help") {
+            for argument in command
+                .get_arguments()
+                .filter(|argument| argument.get_long().is_some_and(|long| long != "help"))
+            {
                 let long = argument.get_long().unwrap_or_default();
                 let expected = format!("S3MQ_{}", long.to_uppercase().replace('-', "_"));
                 let variable = argument.get_env().map(|name| name.to_string_lossy().into_owned());

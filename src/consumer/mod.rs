@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::clock::{Anchor, monotonic_ns};
-use crate::events::{ConsumerSummary, Ended, Event};
+use crate::events::{ConsumerSummary, Ended, Event, Requests};
 use crate::machine::Effort;
 use crate::measure::{Ledger, Meter, PercentileRow, Sample};
 use crate::queue::{Consumer, ConsumerOptions, Lake, ProducerEpoch, QueueError, Received, ReceivedBatch};
@@ -114,6 +114,7 @@ pub async fn run(
             missing.end()
         );
     }
+    let opening = lake.store().requests();
     tell(Event::Ready);
 
     let mut tally = Tally::new(&config, started_ns);
@@ -158,7 +159,7 @@ pub async fn run(
     tally.last_row(sink)?;
     tally.end_interval(sink)?;
     let first_version = queue.first_version();
-    Ok(tally.into_summary(ended, first_version, lake))
+    Ok(tally.into_summary(ended, first_version, lake, &opening))
 }
 
 async fn until(deadline: Option<Instant>) {
@@ -300,7 +301,13 @@ impl Tally {
         if self.row_at == self.received { Ok(()) } else { self.row(sink) }
     }
 
-    fn into_summary(self, ended: Ended, first_version: u64, lake: &Lake) -> ConsumerSummary {
+    fn into_summary(
+        self,
+        ended: Ended,
+        first_version: u64,
+        lake: &Lake,
+        opening: &Requests,
+    ) -> ConsumerSummary {
         let warmup = self.meter.warmup_messages();
         let total = self.meter.into_total();
         let receiving_ns = self.last_delivery_ns - self.first_delivery_ns.unwrap_or(self.last_delivery_ns);
@@ -321,6 +328,7 @@ impl Tally {
             receiving_seconds: receiving_ns as f64 / 1e9,
             wall_clock_step_us: self.anchor.wall_clock_step_us(),
             effort: Effort::so_far(),
+            running_requests: lake.store().requests().since(opening),
             requests: lake.store().requests(),
         }
     }

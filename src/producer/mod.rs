@@ -87,6 +87,7 @@ pub async fn run(
     // The table exists and the connections are warm before the schedule starts.
     let mut queue = Producer::open(lake, options).await?;
     let by = queue.epoch();
+    let opening = lake.store().requests();
     tell(Event::Ready);
 
     let (sender, mut batches) = mpsc::channel(1);
@@ -147,6 +148,8 @@ pub async fn run(
         conflicts: appended.conflicts,
         effort: Effort::so_far(),
         interrupted: stop.is_set() && handed_over < planned,
+        store_server: lake.store().server(),
+        running_requests: lake.store().requests().since(&opening),
         requests: lake.store().requests(),
     })
 }

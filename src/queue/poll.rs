@@ -37,6 +37,14 @@ impl Poll {
         }
     }
 
+    /// The longest pause between two questions, while nothing comes for long.
+    pub fn longest_pause(self) -> Duration {
+        match self {
+            Self::Adaptive { expected } => expected.max(Duration::from_nanos(SHORTEST_PAUSE_NS as u64)),
+            Self::Fixed { interval } => interval,
+        }
+    }
+
     /// The pause between two questions that the policy begins with.
     pub fn interval(self) -> Duration {
         match self {
@@ -50,6 +58,9 @@ impl Poll {
 const GAIN: f64 = 0.2;
 /// No two probes closer than this: a store on loopback answers in about a millisecond.
 const SHORTEST_PAUSE_NS: f64 = 500_000.0;
+
+/// After this many periods without a commit the stream counts as silent.
+const SILENCE_PERIODS: f64 = 10.0;
 
 /// Decides, hit by hit and miss by miss, when to ask next.
 ///
@@ -109,7 +120,11 @@ impl Poller {
         }
         self.probes += 1;
         let close_ns = self.spread_ns.max(SHORTEST_PAUSE_NS) * 1.5_f64.powi(self.probes.min(20) - 1);
-        now_ns + close_ns.min((self.period_ns / 10.0).max(SHORTEST_PAUSE_NS)) as u64
+        // Long overdue, it is silence and no late commit: what comes after it may be found a period late.
+        let silent =
+            self.arrival_ns.is_some_and(|at| (now_ns - at) as f64 > SILENCE_PERIODS * self.period_ns);
+        let longest_ns = if silent { self.period_ns } else { self.period_ns / 10.0 };
+        now_ns + close_ns.min(longest_ns.max(SHORTEST_PAUSE_NS)) as u64
     }
 
     fn policy_is_adaptive(&self) -> bool {
@@ -214,6 +229,19 @@ mod tests {
         for i in 0..50 {
             assert_eq!(poller.hit(i * 1_000), i * 1_000);
         }
+    }
+
+    #[test]
+    fn in_silence_adaptive_asks_once_a_period() {
+        let mut poller = Poll::Adaptive { expected: Duration::from_millis(100) }.start();
+        poller.miss(0);
+        poller.hit(1_000_000);
+        let (mut now_ns, mut asked_late) = (1_000_000, 0);
+        while now_ns < 20_000_000_000 {
+            now_ns = poller.miss(now_ns);
+            asked_late += u32::from(now_ns > 10_000_000_000);
+        }
+        assert!((95..=105).contains(&asked_late), "{asked_late} questions in ten seconds of silence");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! `.partial` is always whole. To add an exporter: a file here, a line below, and its call where a step ends
 //! (`bench::step`).
 
+mod cost;
 mod hlog;
 mod intervals_csv;
 mod partial;
@@ -14,6 +15,7 @@ mod step;
 mod summary_csv;
 mod table;
 
+pub use cost::{Cost, Prices, PricesError, Usage};
 pub use hlog::{Hlog, HlogError, merge_hlogs};
 pub use intervals_csv::{TimelineRow, intervals_csv, join};
 pub use partial::{PartialFile, lock_directory, prepare_directory};
@@ -21,4 +23,4 @@ pub use rate_csv::RateCsv;
 pub use raw_csv::RawCsv;
 pub use step::{Outcome, RunInfo, StepReport, Verdict, step_json};
 pub use summary_csv::summary_csv;
-pub use table::table;
+pub use table::{cost_table, table};

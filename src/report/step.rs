@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::events::{ConsumerSummary, ProducerSummary};
 use crate::machine::Machine;
+use crate::report::cost::{Cost, Prices};
 use crate::units::Rate;
 
 /// What a rate's figures say of the store.
@@ -77,6 +78,8 @@ pub struct RunInfo {
     pub unsigned_payload: bool,
     /// Length of the timeline's intervals.
     pub interval_seconds: f64,
+    /// What requests and storage are priced with.
+    pub prices: Prices,
     /// The machine that both roles ran on.
     pub machine: Machine,
 }
@@ -89,6 +92,8 @@ pub struct StepReport {
     pub rate: Rate,
     /// What that says of the store.
     pub verdict: Verdict,
+    /// What it costs in requests and storage.
+    pub cost: Cost,
     /// Messages planned and never committed.
     pub unsent: u64,
     /// The producer's account.

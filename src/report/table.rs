@@ -3,6 +3,7 @@
 use crate::storage::Purpose;
 use crate::units::grouped;
 
+use super::cost::Prices;
 use super::step::StepReport;
 
 const HEADER: [&str; 13] = [
@@ -24,10 +25,47 @@ const HEADER: [&str; 13] = [
 /// Right-aligned columns under a header, one row a rate; what was lost, doubled or reordered is spelled
 /// out below it.
 pub fn table(steps: &[StepReport]) -> String {
-    let rows: Vec<[String; 13]> =
-        std::iter::once(HEADER.map(str::to_owned)).chain(steps.iter().map(row)).collect();
-    let widths: Vec<usize> =
-        (0..HEADER.len()).map(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0)).collect();
+    let mut text = aligned(std::iter::once(HEADER.map(str::to_owned)).chain(steps.iter().map(row)));
+    for step in steps {
+        for note in notes(step) {
+            text.push_str(&format!("rate {}: {note}\n", step.rate));
+        }
+    }
+    text
+}
+
+/// What each rate costs, under the name and date of the price table; one row a rate.
+pub fn cost_table(prices: &Prices, steps: &[StepReport]) -> String {
+    let header = ["rate/s", "$/hour", "$/month", "$/million messages", "storage $/month"].map(str::to_owned);
+    let dollars = |amount: f64| format!("{amount:.4}");
+    let rows = steps.iter().map(|step| {
+        [
+            step.rate.to_string(),
+            dollars(step.cost.requests_per_hour),
+            format!("{:.2}", step.cost.requests_per_month),
+            step.cost.requests_per_million_messages.map_or_else(|| "-".to_owned(), dollars),
+            format!("{:.2}", step.cost.storage_per_month),
+        ]
+    });
+    let mut text = format!(
+        "requests at the prices of {} as of {}, 1 producer, 1 consumer:\n",
+        prices.name, prices.as_of
+    );
+    text.push_str(&aligned(std::iter::once(header).chain(rows)));
+    if let Some(step) = steps.last() {
+        let idle = step.cost.idle_per_month;
+        text.push_str(&format!(
+            "idle (no messages), calculated from the polling policy: {idle:.2} $/month a consumer\n"
+        ));
+    }
+    text
+}
+
+/// Right-aligned columns.
+fn aligned<const N: usize>(rows: impl Iterator<Item = [String; N]>) -> String {
+    let rows: Vec<_> = rows.collect();
+    let widths: [usize; N] =
+        std::array::from_fn(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0));
     let mut text = String::new();
     for row in &rows {
         for (cell, width) in row.iter().zip(&widths) {
@@ -35,11 +73,6 @@ pub fn table(steps: &[StepReport]) -> String {
         }
         text.truncate(text.trim_end().len());
         text.push('\n');
-    }
-    for step in steps {
-        for note in notes(step) {
-            text.push_str(&format!("rate {}: {note}\n", step.rate));
-        }
     }
     text
 }

@@ -5,14 +5,14 @@
 //! method, path, query and status. Bodies are counted by their declared length: a transfer that breaks
 //! off halfway counts as whole. Headers and TLS are not counted.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use aws_sdk_s3::config::interceptors::FinalizerInterceptorContextRef;
 use aws_sdk_s3::config::{ConfigBag, Intercept, RuntimeComponents};
 use aws_sdk_s3::error::BoxError;
-use http::header::CONTENT_LENGTH;
+use http::header::{CONTENT_LENGTH, SERVER};
 use object_store::ClientOptions;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
@@ -88,6 +88,8 @@ struct Counter {
 #[derive(Debug, Default)]
 pub struct RequestCounts {
     by_purpose: [Counter; Purpose::ALL.len()],
+    /// What the store calls itself in its answers.
+    server: OnceLock<String>,
 }
 
 impl RequestCounts {
@@ -110,6 +112,11 @@ impl RequestCounts {
         }
         counter.bytes_sent.fetch_add(sent, Relaxed);
         counter.bytes_received.fetch_add(received, Relaxed);
+    }
+
+    /// The `Server` header of the first answer that had one.
+    pub fn server(&self) -> Option<&str> {
+        self.server.get().map(String::as_str)
     }
 
     /// The counts as they stand.
@@ -160,6 +167,22 @@ impl Requests {
         self.rows.iter().filter(|row| row.purpose == purpose).map(|row| row.attempts).sum()
     }
 
+    /// What has been sent since `earlier`, an older reading of the same counters.
+    pub fn since(&self, earlier: &Self) -> Self {
+        let before = |purpose| earlier.rows.iter().find(|row| row.purpose == purpose);
+        let rows = self.rows.iter().map(|row| match before(row.purpose) {
+            Some(old) => RequestRow {
+                purpose: row.purpose,
+                attempts: row.attempts - old.attempts,
+                failed: row.failed - old.failed,
+                bytes_sent: row.bytes_sent - old.bytes_sent,
+                bytes_received: row.bytes_received - old.bytes_received,
+            },
+            None => *row,
+        });
+        Self { rows: rows.filter(|row| row.attempts > 0).collect() }
+    }
+
     /// Attempts of all purposes.
     pub fn total(&self) -> u64 {
         self.rows.iter().map(|row| row.attempts).sum()
@@ -203,7 +226,14 @@ impl HttpService for CountingService {
         let sent = request.body().content_length() as u64;
         let response = self.inner.execute(request).await;
         let (status, received) = match &response {
-            Ok(response) => (Some(response.status().as_u16()), content_length(response.headers())),
+            Ok(response) => {
+                if self.counts.server.get().is_none()
+                    && let Some(server) = response.headers().get(SERVER).and_then(|value| value.to_str().ok())
+                {
+                    let _ = self.counts.server.set(server.to_owned());
+                }
+                (Some(response.status().as_u16()), content_length(response.headers()))
+            }
             Err(_) => (None, 0),
         };
         self.counts.record(method.as_str(), uri.path(), uri.query(), status, sent, received);

@@ -27,7 +27,7 @@ use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
 
 pub use admin::Admin;
 pub use config::{Backend, Config, ConfigError, Credentials, Overrides};
-pub use counting::{Purpose, RequestCounts, Requests};
+pub use counting::{Purpose, RequestCounts, RequestRow, Requests};
 pub use error::{StorageError, one_line};
 pub use lake_path::{LakePath, Prefix};
 pub use lock::PrefixLock;
@@ -116,6 +116,11 @@ impl Store {
     /// Bucket administration: existence, creation, listing, cleaning.
     pub fn admin(&self) -> &Admin {
         &self.admin
+    }
+
+    /// The `Server` header of the store's answers, once one had it.
+    pub fn server(&self) -> Option<String> {
+        self.requests.server().map(str::to_owned)
     }
 
     /// What has been sent so far by both clients, each attempt counted.

@@ -1,0 +1,200 @@
+//! What a rate costs in requests, from a price table and what was counted on the wire.
+//!
+//! Only attempts between "ready" and the end are priced as running cost: opening the table happens once.
+//! Failed attempts are priced too, as a store charges for most of them. Transfer out of the region is not
+//! counted. The idle cost is calculated from the polling policy, not measured: nothing is sent, so the
+//! consumer asks at its longest pause and lists the log every five seconds.
+
+use serde::{Deserialize, Serialize};
+
+use crate::storage::{Purpose, Requests};
+
+/// Prices of a store, in US dollars. As a file (TOML), every field but `name` and `as_of` is a number.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Prices {
+    /// Of which store and region.
+    pub name: String,
+    /// When they were looked up.
+    pub as_of: String,
+    /// A million PUT, POST, COPY or LIST requests.
+    pub put_list_per_million: f64,
+    /// A million GET or HEAD requests.
+    pub get_per_million: f64,
+    /// A gigabyte (10^9 bytes) stored for a month.
+    pub storage_gb_month: f64,
+}
+
+impl Default for Prices {
+    fn default() -> Self {
+        Self {
+            name: "S3 Standard, us-east-1".to_owned(),
+            as_of: "2026-11".to_owned(),
+            put_list_per_million: 5.0,
+            get_per_million: 0.4,
+            storage_gb_month: 0.023,
+        }
+    }
+}
+
+/// What is wrong with a price table.
+#[derive(Debug, thiserror::Error)]
+pub enum PricesError {
+    /// It isn't TOML, or lacks a field.
+    #[error("{0}")]
+    Format(String),
+    /// A price that is none.
+    #[error("`{0}` must be a number, 0 or more")]
+    Price(&'static str),
+}
+
+impl Prices {
+    /// Reads a price table.
+    ///
+    /// # Errors
+    /// What is wrong with it, on one line.
+    pub fn parse(text: &str) -> Result<Self, PricesError> {
+        let prices: Self = basic_toml::from_str(text).map_err(|error| {
+            PricesError::Format(error.to_string().split_whitespace().collect::<Vec<_>>().join(" "))
+        })?;
+        for (name, price) in [
+            ("put_list_per_million", prices.put_list_per_million),
+            ("get_per_million", prices.get_per_million),
+            ("storage_gb_month", prices.storage_gb_month),
+        ] {
+            if !price.is_finite() || price < 0.0 {
+                return Err(PricesError::Price(name));
+            }
+        }
+        Ok(prices)
+    }
+
+    /// What these requests cost, in dollars. DELETE is free.
+    pub fn of(&self, requests: &Requests) -> f64 {
+        requests
+            .rows
+            .iter()
+            .map(|row| {
+                let per_million = match row.purpose {
+                    Purpose::DataPut | Purpose::CommitPut | Purpose::List | Purpose::Other => {
+                        self.put_list_per_million
+                    }
+                    Purpose::CommitGetHit | Purpose::CommitGetMiss | Purpose::DataGet => self.get_per_million,
+                    // Mostly GETs of `_last_checkpoint`; the dearer of the two to be safe.
+                    Purpose::Checkpoint => self.put_list_per_million,
+                    Purpose::Delete => 0.0,
+                };
+                row.attempts as f64 * per_million / 1e6
+            })
+            .sum()
+    }
+}
+
+/// What was seen of a rate while it ran.
+#[derive(Clone, Copy, Debug)]
+pub struct Usage<'a> {
+    /// The producer's attempts while it ran.
+    pub producer: &'a Requests,
+    /// The consumer's.
+    pub consumer: &'a Requests,
+    /// For how long, in seconds.
+    pub seconds: f64,
+    /// Messages that were committed.
+    pub messages: u64,
+    /// Bytes of data files.
+    pub file_bytes: u64,
+    /// The consumer's longest pause between two questions, in seconds.
+    pub idle_pause_seconds: f64,
+}
+
+/// Costs in US dollars.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Cost {
+    /// Requests of one producer and one consumer, an hour.
+    pub requests_per_hour: f64,
+    /// The same for a month of 730 hours.
+    pub requests_per_month: f64,
+    /// The same for a million messages; `None` where none were sent.
+    pub requests_per_million_messages: Option<f64>,
+    /// Storing a month's messages for a month.
+    pub storage_per_month: f64,
+    /// Requests of one consumer while nothing is sent, a month; calculated, not measured.
+    pub idle_per_month: f64,
+}
+
+const HOURS_A_MONTH: f64 = 730.0;
+/// How often a consumer lists the log while nothing comes.
+const IDLE_LIST_SECONDS: f64 = 5.0;
+
+impl Cost {
+    /// What this use would cost.
+    pub fn of(prices: &Prices, usage: &Usage<'_>) -> Self {
+        let spent = prices.of(usage.producer) + prices.of(usage.consumer);
+        let seconds = usage.seconds.max(1e-9);
+        let requests_per_hour = spent / seconds * 3600.0;
+        let month_seconds = HOURS_A_MONTH * 3600.0;
+        let idle_second = prices.get_per_million / 1e6 / usage.idle_pause_seconds.max(1e-9)
+            + prices.put_list_per_million / 1e6 / IDLE_LIST_SECONDS;
+        Self {
+            requests_per_hour,
+            requests_per_month: requests_per_hour * HOURS_A_MONTH,
+            requests_per_million_messages: (usage.messages > 0).then(|| spent / usage.messages as f64 * 1e6),
+            storage_per_month: usage.file_bytes as f64 / seconds * month_seconds / 1e9
+                * prices.storage_gb_month,
+            idle_per_month: idle_second * month_seconds,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::RequestRow;
+
+    fn requests(rows: &[(Purpose, u64)]) -> Requests {
+        let row = |&(purpose, attempts)| RequestRow {
+            purpose,
+            attempts,
+            failed: 0,
+            bytes_sent: 0,
+            bytes_received: 0,
+        };
+        Requests { rows: rows.iter().map(row).collect() }
+    }
+
+    #[test]
+    fn a_second_of_ten_commits_costs_what_it_should() {
+        // 20 PUTs, 25 GETs a second: 100 + 10 millionths of a dollar.
+        let (producer, consumer) = (
+            requests(&[(Purpose::DataPut, 10), (Purpose::CommitPut, 10)]),
+            requests(&[(Purpose::CommitGetHit, 10), (Purpose::CommitGetMiss, 5), (Purpose::DataGet, 10)]),
+        );
+        let usage = Usage {
+            producer: &producer,
+            consumer: &consumer,
+            seconds: 1.0,
+            messages: 10_000,
+            file_bytes: 1_000,
+            idle_pause_seconds: 0.01,
+        };
+        let cost = Cost::of(&Prices::default(), &usage);
+        assert!((cost.requests_per_hour - 0.000_110 * 3600.0).abs() < 1e-9, "{cost:?}");
+        assert!((cost.requests_per_month - 0.396 * 730.0).abs() < 1e-6);
+        assert!((cost.requests_per_million_messages.unwrap() - 0.011).abs() < 1e-12);
+        // 100 GETs and a fifth of a LIST a second.
+        assert!((cost.idle_per_month - (40e-6 + 1e-6) * 730.0 * 3600.0).abs() < 1e-9);
+        assert!((cost.storage_per_month - 1_000.0 * 730.0 * 3600.0 / 1e9 * 0.023).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_price_table_is_read_or_refused_on_one_line() {
+        let text = basic_toml::to_string(&Prices::default()).unwrap();
+        assert_eq!(Prices::parse(&text).unwrap(), Prices::default());
+        for broken in
+            ["", "x", &text.replace("0.4", "-0.4"), &text.replace("0.4", "nan"), &format!("{text}more = 1")]
+        {
+            let error = Prices::parse(broken).unwrap_err().to_string();
+            assert!(!error.contains('\n'), "{error}");
+        }
+    }
+}
