@@ -3,7 +3,7 @@
 //! Both of its pipes are always drained, so that it can't block on one that nobody reads; its log lines
 //! are passed on to our own standard error. Its standard input is held open: when we are gone, however
 //! that came, it closes and the child ends. It is in a process group of its own, so that Ctrl-C on a
-//! terminal reaches the bench alone, which then ends its children.
+//! terminal reaches the bench alone, which then ends its children in order.
 
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use crate::events::Event;
 
 /// How long a child may take to end in good order.
-const GRACE: Duration = Duration::from_secs(3);
+const GRACE: Duration = Duration::from_secs(2);
 
 /// A running role.
 pub(super) struct Child {

@@ -101,10 +101,7 @@ pub async fn run(
 ) -> Result<Exit, BenchError> {
     let holder = format!("process {} since {} s Unix time", std::process::id(), clock::wall_us() / 1_000_000);
     let lock = PrefixLock::acquire(store, &config.prefix, &holder).await?;
-    let swept = tokio::select! {
-        swept = sweep(config, store, console, steps) => swept,
-        () = stop.wait() => Err(BenchError::Interrupted),
-    };
+    let swept = sweep(config, store, &mut stop, console, steps).await;
     // A store that has died must not keep an interrupted bench.
     let _ = tokio::time::timeout(Duration::from_secs(2), lock.release()).await;
     swept?;
@@ -117,14 +114,15 @@ pub async fn run(
 async fn sweep(
     config: &Config,
     store: &Store,
+    stop: &mut Stop,
     console: &mut impl Console,
     steps: &mut Vec<StepReport>,
 ) -> Result<(), BenchError> {
     for &rate in &config.rates {
         let prefix = config.prefix.child(&rate.to_string());
         // What an earlier run left there would be received as if it were ours.
-        store.admin().clean(&prefix).await?;
-        let (step, timeline) = step::run(config, rate, &prefix, console).await?;
+        clean(store, &prefix, stop).await?;
+        let (step, timeline) = step::run(config, rate, &prefix, stop, console).await?;
         PartialFile::write_whole(
             &config.output_dir.join(format!("{rate}.intervals.csv")),
             &report::intervals_csv(&timeline),
@@ -137,8 +135,15 @@ async fn sweep(
         steps.push(step);
         PartialFile::write_whole(&config.output_dir.join("summary.csv"), &report::summary_csv(steps))?;
         if !config.keep_data {
-            store.admin().clean(&prefix).await?;
+            clean(store, &prefix, stop).await?;
         }
     }
     Ok(())
+}
+
+async fn clean(store: &Store, prefix: &Prefix, stop: &mut Stop) -> Result<(), BenchError> {
+    tokio::select! {
+        cleaned = store.admin().clean(prefix) => Ok(cleaned.map(drop)?),
+        () = stop.wait() => Err(BenchError::Interrupted),
+    }
 }

@@ -10,7 +10,8 @@ use super::verdict::{Evidence, verdict};
 use super::{BenchError, Config, Console};
 use crate::clock::Anchor;
 use crate::events::{ConsumerSummary, Ended, Event, ProducerSummary, ReceivedInterval, SentInterval};
-use crate::report::{Cost, StepReport, TimelineRow, Usage, join};
+use crate::report::{Cost, StepReport, TimelineRow, Usage, join, promote};
+use crate::stop::Stop;
 use crate::storage::Prefix;
 use crate::units::{Rate, Seconds};
 
@@ -34,6 +35,7 @@ pub(super) async fn run(
     config: &Config,
     rate: Rate,
     prefix: &Prefix,
+    stop: &mut Stop,
     console: &mut impl Console,
 ) -> Result<(StepReport, Vec<TimelineRow>), BenchError> {
     let messages = rate.messages_in(config.seconds);
@@ -51,7 +53,7 @@ pub(super) async fn run(
         })
     };
     let mut consumer = start("consumer", &consumer_arguments)?;
-    if let Err(error) = until_ready(&mut consumer, rate).await {
+    if let Err(error) = until_ready(&mut consumer, rate, stop).await {
         consumer.end().await;
         return Err(error);
     }
@@ -62,11 +64,17 @@ pub(super) async fn run(
             return Err(error);
         }
     };
-    let outcome = watch(config, rate, &mut consumer, &mut producer, console).await;
+    let outcome = watch(config, rate, &mut consumer, &mut producer, stop, console).await;
     if outcome.is_err() {
         tokio::join!(producer.end(), consumer.end());
     }
     let Watched { sent, received, producer, consumer, collapsed } = outcome?;
+    if collapsed {
+        // The consumer was asked to end and left its files marked as partial; what they hold is the result.
+        for name in result_files(rate) {
+            promote(&config.output_dir.join(name))?;
+        }
+    }
     let interval_seconds = config.interval.as_f64();
     let timeline = join(interval_seconds, &sent, &received);
     let verdict = verdict(&Evidence {
@@ -104,7 +112,7 @@ struct Watched {
     collapsed: bool,
 }
 
-async fn until_ready(child: &mut Child, rate: Rate) -> Result<(), BenchError> {
+async fn until_ready(child: &mut Child, rate: Rate, stop: &mut Stop) -> Result<(), BenchError> {
     let role = child.role();
     let failed = |problem: String| BenchError::Role { rate, role, problem };
     let wait = async {
@@ -117,7 +125,11 @@ async fn until_ready(child: &mut Child, rate: Rate) -> Result<(), BenchError> {
             }
         }
     };
-    match tokio::time::timeout(READY_TIMEOUT, wait).await {
+    let ready = tokio::select! {
+        ready = tokio::time::timeout(READY_TIMEOUT, wait) => ready,
+        () = stop.wait() => return Err(BenchError::Interrupted),
+    };
+    match ready {
         Ok(Ok(ready)) => ready.map_err(failed),
         Ok(Err(error)) => Err(BenchError::Results(error)),
         Err(_) => Err(failed(format!("was not ready within {} s", READY_TIMEOUT.as_secs()))),
@@ -130,6 +142,7 @@ async fn watch(
     rate: Rate,
     consumer: &mut Child,
     producer: &mut Child,
+    stop: &mut Stop,
     console: &mut impl Console,
 ) -> Result<Watched, BenchError> {
     let (mut sent, mut received) = (0, 0);
@@ -142,6 +155,7 @@ async fn watch(
         let (role, said) = tokio::select! {
             said = producer.next(), if !producer_ended => ("producer", said?),
             said = consumer.next(), if !consumer_ended => ("consumer", said?),
+            () = stop.wait() => return Err(BenchError::Interrupted),
             () = sleep_until(drain_until) => {
                 if collapsed {
                     // Asked to end and still there.
@@ -217,6 +231,11 @@ fn ended_early(status: ExitStatus) -> String {
     format!("ended early ({status})")
 }
 
+/// The files that a consumer writes: the rows, the interval log, and (where asked for) the raw values.
+fn result_files(rate: Rate) -> [String; 3] {
+    [format!("{rate}.csv"), format!("{rate}.hlog"), format!("{rate}.raw.csv")]
+}
+
 fn arguments(
     config: &Config,
     rate: Rate,
@@ -241,10 +260,11 @@ fn arguments(
     let mut consumer = common("consumer");
     let mut flag = |name: &str, value: String| consumer.push(format!("{name}={value}"));
     flag("--start", "earliest".to_owned());
-    flag("--output-path", result(format!("{rate}.csv")));
-    flag("--hlog-output", result(format!("{rate}.hlog")));
+    let [rows, hlog, raw] = result_files(rate);
+    flag("--output-path", result(rows));
+    flag("--hlog-output", result(hlog));
     if config.raw_output {
-        flag("--raw-output", result(format!("{rate}.raw.csv")));
+        flag("--raw-output", result(raw));
     }
     flag("--log-frequency", ((rate.per_second() / 2.0) as u64).max(1).to_string());
     flag("--warmup-seconds", config.warmup_seconds.to_string());

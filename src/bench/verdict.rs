@@ -121,3 +121,152 @@ impl Evidence<'_> {
         bounds
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn latency(p99_us: u64) -> Value {
+        json!({ "count": 1000, "min_us": 1, "mean_us": 50.0, "p50_us": 50, "p75_us": 75, "p85_us": 85, "p95_us": 95,
+                "p99_us": p99_us, "max_us": p99_us })
+    }
+
+    /// A run of 20 s at 1,000 a second, all well; tests change one thing.
+    struct Run {
+        producer: Value,
+        consumer: Value,
+        timeline: Vec<TimelineRow>,
+        collapsed: bool,
+    }
+
+    impl Run {
+        fn well() -> Self {
+            let by = json!({ "producer": 0, "epoch": "67e55044-10b1-426f-9247-bb680e5fe0c8" });
+            let stream = json!({ "stream": by, "received": 20_000, "ended_with": 20_000, "lost": 0, "first_lost": [],
+                                 "duplicated": 0, "out_of_order": 0, "beyond_end": 0 });
+            let effort = json!({ "cpu_seconds": 2.0, "peak_rss_bytes": 30_000_000 });
+            let row = |second: u32| TimelineRow {
+                time_from_start_seconds: f64::from(second),
+                sent: if second <= 20 { 1_000 } else { 0 },
+                received: 1_000,
+                backlog: 500 + u64::from(second % 3),
+                latency: None,
+                lag_us: Some(150_000),
+                send_delay: None,
+            };
+            Self {
+                producer: json!({
+                    "producer": 0, "epoch": "67e55044-10b1-426f-9247-bb680e5fe0c8", "planned": 20_000,
+                    "committed": 20_000, "sending_seconds": 20.0, "achieved_rate": 999.9, "send_delay": latency(900),
+                    "held_up_seconds": 0.0, "files": 200, "file_bytes": 400_000, "commits": 201, "commit_retries": 0,
+                    "conflicts": 0, "effort": effort, "interrupted": false, "store_server": null, "requests": [],
+                    "running_requests": [],
+                }),
+                consumer: json!({
+                    "ended": "end_of_stream", "received": 20_000, "warmup": 2_000, "latency": latency(110_000),
+                    "stages": [], "negative_latencies": 0, "unreadable": 0, "lost_untracked": 0, "lost_files": 0,
+                    "retractions": 0, "integrity": { "streams": [stream] }, "first_version": 0, "last_version": 200,
+                    "receiving_seconds": 20.0, "wall_clock_step_us": 0, "effort": effort, "requests": [],
+                    "running_requests": [],
+                }),
+                timeline: (1..=21).map(row).collect(),
+                collapsed: false,
+            }
+        }
+
+        fn verdict(&self) -> Verdict {
+            let producer = serde_json::from_value(self.producer.clone()).unwrap();
+            let consumer = serde_json::from_value(self.consumer.clone()).unwrap();
+            verdict(&Evidence {
+                rate: "1000".parse().unwrap(),
+                commit_interval: Duration::from_millis(100),
+                interval_seconds: 1.0,
+                warmup_seconds: 2.0,
+                collapsed: self.collapsed,
+                producer: &producer,
+                consumer: &consumer,
+                timeline: &self.timeline,
+            })
+        }
+    }
+
+    #[test]
+    fn a_rate_that_is_carried_is_sustained() {
+        let verdict = Run::well().verdict();
+        assert_eq!((verdict.outcome, verdict.reasons.as_slice()), (Outcome::Sustained, [].as_slice()));
+        assert_eq!(verdict.to_string(), "sustained");
+    }
+
+    #[test]
+    fn a_rate_that_is_not_reached_degrades() {
+        let mut run = Run::well();
+        run.producer["achieved_rate"] = json!(989.0);
+        let verdict = run.verdict();
+        assert_eq!(verdict.to_string(), "degrading");
+        assert!(verdict.reasons[0].contains("98.9 % of the target"), "{verdict:?}");
+    }
+
+    #[test]
+    fn a_growing_backlog_degrades_and_one_that_goes_up_and_down_does_not() {
+        let mut run = Run::well();
+        for (second, row) in run.timeline.iter_mut().enumerate() {
+            row.backlog = 500 + 11 * second as u64;
+        }
+        assert!(run.verdict().reasons[0].contains("the backlog grows by 11.0"), "{:?}", run.verdict());
+        for (second, row) in run.timeline.iter_mut().enumerate() {
+            row.backlog = if second % 2 == 0 { 100 } else { 900 };
+        }
+        assert_eq!(run.verdict().outcome, Outcome::Sustained);
+    }
+
+    #[test]
+    fn a_consumer_far_behind_at_the_end_degrades() {
+        let mut run = Run::well();
+        run.timeline[19].lag_us = Some(1_500_000);
+        let verdict = run.verdict();
+        assert_eq!(verdict.outcome, Outcome::Degrading);
+        assert!(verdict.reasons[0].contains("1.50 s behind"), "{verdict:?}");
+    }
+
+    #[test]
+    fn an_undrained_rate_collapsed_whatever_is_missing() {
+        let mut run = Run::well();
+        run.collapsed = true;
+        run.consumer["integrity"]["streams"][0]["lost"] = json!(5);
+        assert_eq!(run.verdict().outcome, Outcome::Collapsed);
+    }
+
+    #[test]
+    fn lost_doubled_or_unreadable_messages_are_lossy() {
+        for (pointer, value) in [
+            ("/integrity/streams/0/lost", 1),
+            ("/integrity/streams/0/duplicated", 1),
+            ("/integrity/streams/0/out_of_order", 1),
+            ("/integrity/streams/0/beyond_end", 1),
+            ("/unreadable", 1),
+            ("/lost_files", 1),
+        ] {
+            let mut run = Run::well();
+            *run.consumer.pointer_mut(pointer).unwrap() = json!(value);
+            assert_eq!(run.verdict().outcome, Outcome::Lossy, "{pointer}");
+        }
+    }
+
+    #[test]
+    fn only_a_failing_verdict_is_marked_harness_bound() {
+        let mut busy = Run::well();
+        busy.consumer["effort"]["cpu_seconds"] = json!(19.0);
+        assert!(!busy.verdict().harness_bound);
+        busy.producer["achieved_rate"] = json!(900.0);
+        assert_eq!(busy.verdict().to_string(), "degrading (harness-bound)");
+
+        let mut late = Run::well();
+        late.producer["achieved_rate"] = json!(900.0);
+        late.producer["send_delay"] = latency(300_000);
+        assert!(late.verdict().harness_bound);
+        // Held up by the store, a pacer is late through no fault of the harness.
+        late.producer["held_up_seconds"] = json!(5.0);
+        assert!(!late.verdict().harness_bound);
+    }
+}

@@ -58,6 +58,11 @@ pub(super) struct Args {
     )]
     producer_id: i32,
 
+    /// How long after the schedule's end a producer that fell behind goes on, in seconds; what isn't handed
+    /// over by then is not sent
+    #[arg(long, env = "S3MQ_GRACE_SECONDS", value_name = "SECONDS", default_value = "60")]
+    grace_seconds: Seconds,
+
     #[command(flatten)]
     message: MessageArgs,
 
@@ -145,6 +150,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     let config = Config {
         producer_id: args.producer_id,
         schedule,
+        grace: args.grace_seconds.as_duration(),
         commit_interval: args.commit.interval(),
         message_size: args.message.size()?,
         padding: args.message.padding(),

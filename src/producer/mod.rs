@@ -53,6 +53,9 @@ pub struct Config {
     pub producer_id: i32,
     /// How fast, and for how long.
     pub schedule: Schedule,
+    /// How long after its schedule's end a producer that fell behind goes on; what is not handed over by then
+    /// is not sent.
+    pub grace: Duration,
     /// How often what was handed over is committed.
     pub commit_interval: Duration,
     /// Bytes a message; `None` is the stamp alone.
@@ -95,6 +98,7 @@ pub async fn run(
     let pacer = Pacer {
         schedule: config.schedule,
         start_ns: clock::monotonic_ns(),
+        grace_ns: config.grace.as_nanos() as u64,
         interval_ns: config.commit_interval.as_nanos() as u64,
         timeline: Timeline::new(&config.anchor, config.interval, intervals),
         payload: Payload::new(config.message_size, config.padding, rand::random()),

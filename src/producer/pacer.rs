@@ -36,6 +36,8 @@ pub(super) struct Pacer {
     /// When the first message is due, on the monotonic clock.
     pub start_ns: u64,
     pub interval_ns: u64,
+    /// How long after the last message was due it goes on handing over.
+    pub grace_ns: u64,
     pub timeline: Timeline,
     pub payload: Payload,
     pub anchor: Anchor,
@@ -106,10 +108,14 @@ impl Pacer {
             return Paced { handed_over: 0, elapsed_ns: 0, send_delay: None, held_up_ns: 0 };
         };
         let start_us = self.anchor.at_us(self.start_ns);
+        let until_ns = self.start_ns + rate.due_us(messages) as u64 * 1_000 + self.grace_ns;
         let mut delays = Latencies::default();
         let (mut next, mut last_ns) = (0, self.start_ns);
         while next < messages && !self.stop.is_set() {
             let now_ns = clock::monotonic_ns();
+            if now_ns > until_ns {
+                break;
+            }
             let elapsed_us = ((now_ns - self.start_ns) / 1_000) as i64;
             let due = rate.due_by(elapsed_us).min(messages);
             self.timeline.advance(now_ns);
@@ -267,6 +273,7 @@ mod tests {
             schedule,
             start_ns: clock::monotonic_ns(),
             interval_ns: interval_ms * 1_000_000,
+            grace_ns: 60_000_000_000,
             payload: Payload::new(None, Padding::Text, 1),
             anchor,
             stop,
@@ -313,6 +320,25 @@ mod tests {
         assert_eq!(sizes.iter().sum::<usize>(), 20_000);
         // 200 ms of messages in batches of 5 ms would have been 40.
         assert!(sizes.len() < 20, "{sizes:?}");
+    }
+
+    #[test]
+    fn a_schedule_that_can_not_be_kept_ends_after_its_grace() {
+        let (sender, mut batches) = mpsc::channel(1);
+        let schedule = Schedule::Paced { rate: "1000".parse().unwrap(), messages: 1_000 };
+        let (mut pacer, _stopper) = pacer(schedule, 5, sender);
+        // A thirty-second of a batch each; the queue takes a tenth of what is due.
+        pacer.payload = Payload::new(Some(MAX_BATCH_BYTES / 32), Padding::Text, 1);
+        pacer.grace_ns = 50_000_000;
+        let pacer = std::thread::spawn(move || pacer.run());
+        let mut count = 0;
+        while let Some(batch) = batches.blocking_recv() {
+            count += batch.len() as u64;
+            std::thread::sleep(std::time::Duration::from_millis(300));
+        }
+        let paced = pacer.join().unwrap();
+        assert!(paced.handed_over < 1_000 && paced.held_up_ns > 0, "{}", paced.handed_over);
+        assert_eq!(count, paced.handed_over);
     }
 
     #[test]

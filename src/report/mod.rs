@@ -18,7 +18,7 @@ mod table;
 pub use cost::{Cost, Prices, PricesError, Usage};
 pub use hlog::{Hlog, HlogError, merge_hlogs};
 pub use intervals_csv::{TimelineRow, intervals_csv, join};
-pub use partial::{PartialFile, lock_directory, prepare_directory};
+pub use partial::{PartialFile, lock_directory, prepare_directory, promote};
 pub use rate_csv::RateCsv;
 pub use raw_csv::RawCsv;
 pub use step::{Outcome, RunInfo, StepReport, Verdict, step_json};

@@ -85,6 +85,17 @@ pub fn lock_directory(directory: &Path) -> io::Result<File> {
     }
 }
 
+/// Gives a partial file that another process left behind its name; nothing where there is none.
+///
+/// # Errors
+/// When it can't be renamed; the message names it.
+pub fn promote(target: &Path) -> io::Result<()> {
+    match fs::rename(partial_name(target), target) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(named(target, &error)),
+        _ => Ok(()),
+    }
+}
+
 fn partial_name(target: &Path) -> PathBuf {
     let mut name = OsString::from(target.as_os_str());
     name.push(".partial");
@@ -120,6 +131,9 @@ mod tests {
         drop(file);
         assert!(!target.exists());
         assert_eq!(fs::read(directory.path().join("1000.csv.partial")).unwrap(), b"rows");
+        promote(&target).unwrap();
+        assert_eq!(fs::read(&target).unwrap(), b"rows");
+        promote(&target).unwrap();
     }
 
     #[test]
