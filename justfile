@@ -36,6 +36,11 @@ bench commit_ms="1000" *flags="":
 smoke:
     cargo run --release -- bench --s3-backend embedded --range-start 1000 --range-end 3000 --range-step 1000 --seconds-to-stream 10
 
+# Prove the measuring: add 200 ms to each commit of the embedded store and look where they come out
+calibrate *flags="":
+    cargo build --release
+    scripts/calibrate.py --binary "${CARGO_TARGET_DIR:-target}/release/s3mq" {{flags}}
+
 # A short bench on the MinIO of docker-compose.minio.yml
 smoke-minio:
     docker compose -f docker-compose.minio.yml up --detach --wait

@@ -5,19 +5,18 @@ use std::path::PathBuf;
 use clap::Args as ClapArgs;
 
 use super::VERSION;
-use super::console::{Progress, say};
+use super::console::{StepConsole, say};
 use super::consumer::parse_warmup;
+use super::delay::DelayArgs;
 use super::failure::Failure;
 use super::signals;
 use super::storage::{self, BackendArg, StorageArgs};
 use super::stream::{CommitArgs, MessageArgs, PollArgs, TimelineArgs, value_name};
-use crate::bench::{self, BenchError, ChildFlags, Config, Console};
+use crate::bench::{self, BenchError, ChildFlags, Config};
 use crate::exit::Exit;
 use crate::machine::{Machine, memory_bytes};
-use crate::report::{
-    Outcome, Prices, RunInfo, StepReport, cost_table, lock_directory, prepare_directory, table,
-};
-use crate::server::{self, Server};
+use crate::report::{Outcome, Prices, RunInfo, cost_table, lock_directory, prepare_directory, table};
+use crate::server::{self, Delays, Server};
 use crate::storage::{Backend, Credentials, Prefix, Store};
 use crate::units::{Rate, Seconds, grouped};
 
@@ -84,6 +83,9 @@ pub(super) struct Args {
     #[arg(long, env = "S3MQ_DATA_DIR", value_name = "DIR")]
     data_dir: Option<PathBuf>,
 
+    #[command(flatten)]
+    delay: DelayArgs,
+
     /// Print the children's commands
     #[arg(long, env = "S3MQ_VERBOSE")]
     verbose: bool,
@@ -118,6 +120,10 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     if backend != BackendArg::Embedded && args.data_dir.is_some() {
         return Err(Failure::usage("--data-dir goes with --s3-backend embedded"));
     }
+    let delays = args.delay.delays()?;
+    if backend != BackendArg::Embedded && delays != Delays::default() {
+        return Err(Failure::usage("--delay goes with --s3-backend embedded"));
+    }
     let remote = match backend {
         BackendArg::Embedded => {
             args.refuse_other_store()?;
@@ -140,6 +146,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
                 data_dir: args.data_dir.clone(),
                 buckets: vec![EMBEDDED_BUCKET.to_owned()],
                 credentials: None,
+                delays: delays.clone(),
             })
             .await?,
         ),
@@ -149,7 +156,9 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         (None, Some(server)) => args.embedded_store(server)?,
         (None, None) => return Err(Failure::runtime("the embedded store did not start")),
     };
-    say(&format!("s3mq {VERSION}, {} store: {}", backend.name(), store.describe()));
+    let delays = delays.to_string();
+    let delayed = if delays.is_empty() { "" } else { ", delayed on purpose: " };
+    say(&format!("s3mq {VERSION}, {} store: {}{delayed}{delays}", backend.name(), store.describe()));
 
     let interval = poll.interval();
     let config = Config {
@@ -168,6 +177,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         info: RunInfo {
             version: VERSION.to_owned(),
             store: format!("{}, {}", backend.name(), store.describe()),
+            delays,
             seconds_to_stream: args.seconds_to_stream.as_f64(),
             autocommit_duration_ms: args.commit.autocommit_duration_ms,
             message_bytes: args.message.bytes(),
@@ -184,7 +194,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     };
 
     let mut steps = Vec::new();
-    let mut console = StepConsole { progress: None, quiet: args.quiet, verbose: args.verbose, planned: 0 };
+    let mut console = StepConsole::new(args.quiet, args.verbose);
     let work = async {
         storage::preflight(&store, &args.prefix, args.storage.create_bucket, |_| {}).await?;
         Ok::<_, Failure>(Store::connect(store).await?)
@@ -344,52 +354,5 @@ impl Args {
             flags.environment.push((format!("{prefix}_SECRET_ACCESS_KEY"), secret_key.clone()));
         }
         flags
-    }
-}
-
-/// Tells of the steps on the terminal.
-struct StepConsole {
-    progress: Option<Progress>,
-    quiet: bool,
-    verbose: bool,
-    planned: u64,
-}
-
-impl Console for StepConsole {
-    fn step_started(&mut self, rate: Rate, messages: u64, commands: &[String]) {
-        if self.verbose {
-            commands.iter().for_each(|command| say(command));
-        }
-        self.planned = messages;
-        self.progress = Some(Progress::new(format!("rate {rate}"), Some(messages), self.quiet));
-    }
-
-    fn step_progress(&mut self, sent: u64, received: u64) {
-        let text =
-            format!("{} sent, {} received of {}", grouped(sent), grouped(received), grouped(self.planned));
-        if let Some(progress) = &mut self.progress {
-            progress.update(received, &text);
-        }
-    }
-
-    fn step_ended(&mut self, step: &StepReport) {
-        self.progress = None;
-        let latency = step.consumer.latency.as_ref().map_or_else(
-            || "nothing measured".to_owned(),
-            |latency| {
-                format!(
-                    "p50 {:.1} ms, p99 {:.1} ms",
-                    latency.p50_us as f64 / 1e3,
-                    latency.p99_us as f64 / 1e3
-                )
-            },
-        );
-        say(&format!(
-            "rate {}: {}, {} of {} received, {latency}",
-            step.rate,
-            step.verdict,
-            grouped(step.consumer.received),
-            grouped(step.producer.planned)
-        ));
     }
 }

@@ -7,8 +7,10 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::time::Instant;
 
+use crate::bench::Console;
 use crate::events::Event;
-use crate::units::grouped;
+use crate::report::StepReport;
+use crate::units::{Rate, grouped};
 
 /// A line on standard output.
 pub(super) fn say(line: &str) {
@@ -98,5 +100,59 @@ impl Drop for Progress {
         if let Kind::Bar(bar) = &self.kind {
             bar.finish_and_clear();
         }
+    }
+}
+
+/// Tells of a bench's steps on the terminal.
+pub(super) struct StepConsole {
+    progress: Option<Progress>,
+    quiet: bool,
+    verbose: bool,
+    planned: u64,
+}
+
+impl StepConsole {
+    /// `quiet` is without progress, `verbose` with the children's commands.
+    pub(super) fn new(quiet: bool, verbose: bool) -> Self {
+        Self { progress: None, quiet, verbose, planned: 0 }
+    }
+}
+
+impl Console for StepConsole {
+    fn step_started(&mut self, rate: Rate, messages: u64, commands: &[String]) {
+        if self.verbose {
+            commands.iter().for_each(|command| say(command));
+        }
+        self.planned = messages;
+        self.progress = Some(Progress::new(format!("rate {rate}"), Some(messages), self.quiet));
+    }
+
+    fn step_progress(&mut self, sent: u64, received: u64) {
+        let text =
+            format!("{} sent, {} received of {}", grouped(sent), grouped(received), grouped(self.planned));
+        if let Some(progress) = &mut self.progress {
+            progress.update(received, &text);
+        }
+    }
+
+    fn step_ended(&mut self, step: &StepReport) {
+        self.progress = None;
+        let latency = step.consumer.latency.as_ref().map_or_else(
+            || "nothing measured".to_owned(),
+            |latency| {
+                format!(
+                    "p50 {:.1} ms, p99 {:.1} ms",
+                    latency.p50_us as f64 / 1e3,
+                    latency.p99_us as f64 / 1e3
+                )
+            },
+        );
+        say(&format!(
+            "rate {}: {}, {} of {} received, {latency}",
+            step.rate,
+            step.verdict,
+            grouped(step.consumer.received),
+            grouped(step.producer.planned)
+        ));
     }
 }

@@ -6,6 +6,7 @@ mod bench;
 mod check;
 mod console;
 mod consumer;
+mod delay;
 mod failure;
 mod merge;
 mod producer;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args as ClapArgs;
 
 use super::console::say;
+use super::delay::DelayArgs;
 use super::failure::Failure;
 use super::signals;
 use super::storage::variable;
@@ -29,9 +30,14 @@ pub(super) struct Args {
     /// Bucket that is created at start
     #[arg(long, env = "S3MQ_BUCKET", value_name = "NAME", default_value = "s3mq")]
     bucket: String,
+
+    #[command(flatten)]
+    delay: DelayArgs,
 }
 
 pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
+    let delays = args.delay.delays()?;
+    let delayed = delays.to_string();
     let credentials = match (variable("S3MQ_SERVE_ACCESS_KEY"), variable("S3MQ_SERVE_SECRET_KEY")) {
         (Some(access_key), Some(secret_key)) => Some(Credentials { access_key, secret_key }),
         (None, None) => None,
@@ -47,10 +53,14 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         data_dir: args.data_dir,
         buckets: vec![args.bucket.clone()],
         credentials,
+        delays,
     })
     .await?;
     let keys = server.credentials();
     say(&format!("# S3 server at {}, until Ctrl-C; reach it with", server.endpoint()));
+    if !delayed.is_empty() {
+        say(&format!("# delayed on purpose: {delayed}"));
+    }
     say(&format!("export MINIO_S3_ENDPOINT={}", server.endpoint()));
     say(&format!("export MINIO_S3_BUCKET={}", args.bucket));
     say(&format!("export MINIO_S3_ACCESS_KEY={}", keys.access_key));

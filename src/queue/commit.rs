@@ -160,6 +160,7 @@ mod tests {
             data_dir: None,
             buckets: vec!["s3mq".to_owned()],
             credentials: None,
+            delays: server::Delays::default(),
         })
         .await
         .unwrap();

@@ -58,6 +58,8 @@ pub struct RunInfo {
     pub version: String,
     /// The store, without secrets.
     pub store: String,
+    /// How much longer the store took on purpose, as `commit-put=200ms`; empty where it didn't.
+    pub delays: String,
     /// How long each rate streamed.
     pub seconds_to_stream: f64,
     /// Producers' commit interval.

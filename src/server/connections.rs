@@ -4,6 +4,7 @@
 //! delayed acknowledgement, some 40 ms. A failing accept never ends the server: out of file
 //! descriptors, it waits a moment and goes on.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -20,6 +21,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
+use super::delays::{Delays, RequestKind};
+
 const NAME: HeaderValue = HeaderValue::from_static(concat!("s3mq/", env!("CARGO_PKG_VERSION")));
 
 /// How long requests in flight may take once the server is told to stop.
@@ -30,7 +33,13 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves until the sender of `stopped` is dropped or used. No connection outlives the returned
 /// future, not even where that is dropped halfway.
-pub(super) async fn serve(listener: TcpListener, service: S3Service, mut stopped: oneshot::Receiver<()>) {
+pub(super) async fn serve(
+    listener: TcpListener,
+    s3: S3Service,
+    delays: Delays,
+    mut stopped: oneshot::Receiver<()>,
+) {
+    let service = Served { s3, delays: Arc::new(delays) };
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
     loop {
@@ -62,25 +71,31 @@ pub(super) async fn serve(listener: TcpListener, service: S3Service, mut stopped
     connections.shutdown().await;
 }
 
-fn connect(stream: TcpStream, s3: S3Service) -> http1::Connection<TokioIo<TcpStream>, Named> {
+fn connect(stream: TcpStream, service: Served) -> http1::Connection<TokioIo<TcpStream>, Served> {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::warn!("cannot set TCP_NODELAY, small requests will be slow: {error}");
     }
-    http1::Builder::new().serve_connection(TokioIo::new(stream), Named(s3))
+    http1::Builder::new().serve_connection(TokioIo::new(stream), service)
 }
 
-/// The service, with our name in its answers.
-struct Named(S3Service);
+/// The service, with the delays asked for and our name in its answers.
+#[derive(Clone)]
+struct Served {
+    s3: S3Service,
+    delays: Arc<Delays>,
+}
 
-impl Service<Request<Incoming>> for Named {
+impl Service<Request<Incoming>> for Served {
     type Response = HttpResponse;
     type Error = HttpError;
     type Future = BoxFuture<'static, Result<HttpResponse, HttpError>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let s3 = self.0.clone();
+        let Self { s3, delays } = self.clone();
         Box::pin(async move {
-            let mut response = s3.call(request.map(Body::from)).await?;
+            let (method, uri) = (request.method(), request.uri());
+            let kind = RequestKind::of(method.as_str(), uri.path(), uri.query());
+            let mut response = delays.around(kind, s3.call(request.map(Body::from))).await?;
             response.headers_mut().insert(SERVER, NAME);
             Ok(response)
         })

@@ -29,6 +29,7 @@ mod blob;
 mod buckets;
 mod connections;
 mod credentials;
+mod delays;
 mod error;
 mod files;
 mod listing;
@@ -41,6 +42,7 @@ mod store;
 mod tests;
 
 pub use credentials::Credentials;
+pub use delays::{Delays, RequestKind};
 pub use error::ServerError;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -63,6 +65,8 @@ pub struct Config {
     pub buckets: Vec<String>,
     /// The one key pair the server accepts; `None` draws one at random.
     pub credentials: Option<Credentials>,
+    /// How much longer requests take than they have to.
+    pub delays: Delays,
 }
 
 /// A running server. Dropping it stops it too, without waiting for that.
@@ -91,7 +95,7 @@ impl Server {
         let credentials = config.credentials.unwrap_or_else(Credentials::random);
         let service = service::build(store, credentials.clone());
         let (stop, stopped) = oneshot::channel();
-        let accepting = tokio::spawn(connections::serve(listener, service, stopped));
+        let accepting = tokio::spawn(connections::serve(listener, service, config.delays, stopped));
         Ok(Self { address, credentials, stop, accepting })
     }
 

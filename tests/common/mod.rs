@@ -35,6 +35,7 @@ impl TestStore {
             data_dir: None,
             buckets: vec!["s3mq".to_owned()],
             credentials: None,
+            delays: server::Delays::default(),
         })
         .await
         .unwrap();

@@ -5,6 +5,7 @@
 
 mod access;
 mod conditions;
+mod delays;
 mod keys;
 mod lifecycle;
 mod listing;
@@ -22,7 +23,7 @@ use object_store::ClientOptions;
 use object_store::aws::{AmazonS3, AmazonS3Builder};
 use tempfile::TempDir;
 
-use super::{Config, Credentials, Server};
+use super::{Config, Credentials, Delays, Server};
 
 const BUCKET: &str = "bucket";
 
@@ -91,6 +92,7 @@ fn config(data_dir: Option<&Path>) -> Config {
         data_dir: data_dir.map(Path::to_owned),
         buckets: vec![BUCKET.to_owned()],
         credentials: None,
+        delays: Delays::default(),
     }
 }
 
