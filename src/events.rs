@@ -73,9 +73,10 @@ pub struct ProducerSummary {
     pub planned: u64,
     /// Messages committed.
     pub committed: u64,
-    /// Seconds from the start of the schedule to the last message's hand-over.
+    /// Seconds from the start of the schedule to the last message's hand-over, or to the schedule's end where
+    /// that is later.
     pub sending_seconds: f64,
-    /// Messages handed over a second; `None` for a single message.
+    /// Messages handed over a second of that; `None` where there was no such time.
     pub achieved_rate: Option<f64>,
     /// From when a message was due to its hand-over; `None` with `--rate max`, which has no schedule.
     pub send_delay: Option<LatencySummary>,

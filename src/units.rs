@@ -36,22 +36,6 @@ impl Rate {
         (index as f64 * 1e12 / self.per_second_micros as f64) as i64
     }
 
-    /// How many messages are due within the first `elapsed_us` microseconds, both ends included.
-    pub fn due_by(self, elapsed_us: i64) -> u64 {
-        if elapsed_us < 0 {
-            return 0;
-        }
-        let mut count = (elapsed_us as f64 * self.per_second_micros as f64 / 1e12) as u64 + 1;
-        // The float estimate may be off by one in either direction; `due_us` is the definition.
-        while count > 0 && self.due_us(count - 1) > elapsed_us {
-            count -= 1;
-        }
-        while self.due_us(count) <= elapsed_us {
-            count += 1;
-        }
-        count
-    }
-
     /// This rate, and each `step` more, up to and including `end`.
     pub fn sweep(self, end: Self, step: Self) -> impl Iterator<Item = Self> {
         (self.per_second_micros..=end.per_second_micros)
@@ -192,14 +176,6 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn due_by_counts_exactly_the_messages_due(micros in 1u64..100_000_000_000_000, elapsed_us in 0i64..100_000_000) {
-            let rate = Rate { per_second_micros: micros };
-            let count = rate.due_by(elapsed_us);
-            prop_assert!(count == 0 || rate.due_us(count - 1) <= elapsed_us);
-            prop_assert!(rate.due_us(count) > elapsed_us);
-        }
-
         #[test]
         fn due_times_never_go_back(micros in 1u64..100_000_000_000_000, index in 0u64..10_000_000_000) {
             let rate = Rate { per_second_micros: micros };

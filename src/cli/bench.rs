@@ -11,7 +11,7 @@ use super::delay::DelayArgs;
 use super::failure::Failure;
 use super::signals;
 use super::storage::{self, BackendArg, StorageArgs};
-use super::stream::{CommitArgs, MessageArgs, PollArgs, TimelineArgs, value_name};
+use super::stream::{ArrivalArgs, CommitArgs, MessageArgs, PollArgs, TimelineArgs, value_name};
 use crate::bench::{self, BenchError, ChildFlags, Config};
 use crate::exit::Exit;
 use crate::machine::{Machine, memory_bytes};
@@ -41,6 +41,9 @@ pub(super) struct Args {
     /// How long each rate streams, in seconds
     #[arg(long, env = "S3MQ_SECONDS_TO_STREAM", value_name = "SECONDS", default_value = "300")]
     seconds_to_stream: Seconds,
+
+    #[command(flatten)]
+    arrival: ArrivalArgs,
 
     #[command(flatten)]
     commit: CommitArgs,
@@ -180,6 +183,8 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
             delays,
             seconds_to_stream: args.seconds_to_stream.as_f64(),
             autocommit_duration_ms: args.commit.autocommit_duration_ms,
+            arrival: value_name(&args.arrival.arrival),
+            seed: args.arrival.seed,
             message_bytes: args.message.bytes(),
             payload: value_name(&args.message.payload),
             data_encoding: value_name(&args.message.data_encoding),
@@ -342,6 +347,8 @@ impl Args {
         if let Some(size) = self.message.message_size {
             flags.producer.extend(["--message-size".to_owned(), size.to_string()]);
         }
+        flags.producer.extend(["--arrival".to_owned(), value_name(&self.arrival.arrival)]);
+        flags.producer.extend(["--seed".to_owned(), self.arrival.seed.to_string()]);
         flags.producer.extend(["--payload".to_owned(), value_name(&self.message.payload)]);
         flags.producer.extend(["--data-encoding".to_owned(), value_name(&self.message.data_encoding)]);
         flags.consumer.extend(["--poll".to_owned(), value_name(&self.poll.poll)]);

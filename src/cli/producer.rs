@@ -6,7 +6,7 @@ use super::console::{Progress, emit};
 use super::failure::Failure;
 use super::signals;
 use super::storage::{self, StorageArgs};
-use super::stream::{CommitArgs, MessageArgs, TimelineArgs};
+use super::stream::{ArrivalArgs, CommitArgs, MessageArgs, TimelineArgs};
 use crate::clock::Anchor;
 use crate::events::Event;
 use crate::exit::Exit;
@@ -41,6 +41,9 @@ pub(super) struct Args {
     /// How many messages to send, in place of --seconds-to-stream
     #[arg(long, env = "S3MQ_MESSAGES", value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     messages: Option<u64>,
+
+    #[command(flatten)]
+    arrival: ArrivalArgs,
 
     #[command(flatten)]
     commit: CommitArgs,
@@ -127,17 +130,18 @@ impl std::str::FromStr for RateArg {
 
 impl Args {
     fn schedule(&self) -> Result<Schedule, Failure> {
+        let arrival = self.arrival.arrival();
         let schedule = match (self.rate, self.messages, self.seconds_to_stream) {
-            (RateArg::Paced(rate), Some(messages), _) => Schedule::Paced { rate, messages },
+            (RateArg::Paced(rate), Some(messages), _) => Schedule::Paced { rate, messages, arrival },
             (RateArg::Paced(rate), None, Some(seconds)) => {
-                Schedule::Paced { rate, messages: rate.messages_in(seconds) }
+                Schedule::Paced { rate, messages: rate.messages_in(seconds), arrival }
             }
             (RateArg::Max, Some(messages), _) => Schedule::Flood { messages },
             (RateArg::Max, None, Some(seconds)) => Schedule::FloodFor(seconds),
             (_, None, None) => return Err(Failure::usage("give --seconds-to-stream or --messages")),
         };
         match schedule {
-            Schedule::Paced { messages: 0, rate } => {
+            Schedule::Paced { messages: 0, rate, .. } => {
                 Err(Failure::usage(format!("at {rate} a second, not one message is due in that time")))
             }
             schedule => Ok(schedule),

@@ -27,6 +27,39 @@ pub(super) enum EncodingArg {
     Prefix,
 }
 
+/// How messages are spread over time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum ArrivalArg {
+    /// Evenly
+    Uniform,
+    /// As independent senders would: exponential times between messages, drawn from --seed
+    Poisson,
+    /// All of a second's messages at its start
+    Burst,
+}
+
+/// The schedule of what is sent at a rate.
+#[derive(Clone, Debug, Args)]
+pub(super) struct ArrivalArgs {
+    /// How messages are spread over time
+    #[arg(long, env = "S3MQ_ARRIVAL", value_enum, default_value = "uniform")]
+    pub arrival: ArrivalArg,
+
+    /// Seed of --arrival poisson; the same seed gives the same times
+    #[arg(long, env = "S3MQ_SEED", value_name = "NUMBER", default_value_t = 0)]
+    pub seed: u64,
+}
+
+impl ArrivalArgs {
+    pub(super) fn arrival(&self) -> producer::Arrival {
+        match self.arrival {
+            ArrivalArg::Uniform => producer::Arrival::Uniform,
+            ArrivalArg::Poisson => producer::Arrival::Poisson { seed: self.seed },
+            ArrivalArg::Burst => producer::Arrival::Burst,
+        }
+    }
+}
+
 /// When a consumer asks for the next version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum PollArg {

@@ -6,6 +6,7 @@
 //! `send_delay` shows; their stamps stay those of the schedule, so that a consumer sees the wait as
 //! latency. Nothing is re-timed.
 
+mod arrivals;
 mod pacer;
 mod payload;
 mod timeline;
@@ -21,6 +22,7 @@ use crate::queue::{DataEncoding, Lake, Producer, ProducerOptions, QueueError};
 use crate::stop::Stop;
 use crate::units::{Rate, Seconds};
 
+pub use arrivals::Arrival;
 pub use pacer::MAX_BATCH_BYTES;
 use pacer::{Paced, Pacer};
 use payload::Payload;
@@ -30,12 +32,14 @@ use timeline::Timeline;
 /// How fast, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Schedule {
-    /// Exactly `messages`, the i-th due at `start + i / rate`.
+    /// Exactly `messages`, each due by a schedule of its own.
     Paced {
         /// How fast.
         rate: Rate,
         /// How many.
         messages: u64,
+        /// How they are spread over time.
+        arrival: Arrival,
     },
     /// `messages`, as fast as the queue takes them, each stamped when it is handed over.
     Flood {
@@ -134,15 +138,20 @@ pub async fn run(
         Schedule::Paced { messages, .. } | Schedule::Flood { messages } => messages,
         Schedule::FloodFor(_) => handed_over,
     };
-    let sending_seconds = elapsed_ns as f64 / 1e9;
+    // The schedule of n messages is n / rate long, though the last is due a little earlier.
+    let scheduled_seconds = match config.schedule {
+        Schedule::Paced { rate, messages, .. } if handed_over == messages => {
+            messages as f64 / rate.per_second()
+        }
+        _ => 0.0,
+    };
+    let sending_seconds = scheduled_seconds.max(elapsed_ns as f64 / 1e9);
     Ok(ProducerSummary {
         by,
         planned,
         committed: appended.messages,
         sending_seconds,
-        // n messages span n - 1 gaps.
-        achieved_rate: (handed_over > 1 && elapsed_ns > 0)
-            .then(|| (handed_over - 1) as f64 / sending_seconds),
+        achieved_rate: (sending_seconds > 0.0).then(|| handed_over as f64 / sending_seconds),
         send_delay: send_delay.and_then(|delays| delays.summary()),
         held_up_seconds: held_up_ns as f64 / 1e9,
         files: appended.files,

@@ -13,12 +13,14 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
 use super::Schedule;
+use super::arrivals::{Arrival, Arrivals};
 use super::payload::Payload;
 use super::timeline::Timeline;
 use crate::clock::{self, Anchor};
 use crate::measure::Latencies;
 use crate::queue::Batch;
 use crate::stop::Stop;
+use crate::units::Rate;
 
 /// A batch that has grown to this is cut off although its interval isn't over: it is what a PUT and
 /// the memory of both roles should hold.
@@ -91,7 +93,7 @@ impl Pacer {
             batches: self.batches.clone(),
         };
         let paced = match self.schedule {
-            Schedule::Paced { .. } => self.paced(&mut cutter),
+            Schedule::Paced { rate, messages, arrival } => self.paced(&mut cutter, rate, messages, arrival),
             Schedule::Flood { messages } => self.flood(&mut cutter, messages, u64::MAX),
             Schedule::FloodFor(seconds) => {
                 let until_ns = self.start_ns + seconds.as_duration().as_nanos() as u64;
@@ -103,58 +105,52 @@ impl Pacer {
         Paced { held_up_ns: cutter.held_up_ns, ..paced }
     }
 
-    fn paced(mut self, cutter: &mut Cutter) -> Paced {
-        let Schedule::Paced { rate, messages } = self.schedule else {
-            return Paced { handed_over: 0, elapsed_ns: 0, send_delay: None, held_up_ns: 0 };
-        };
+    fn paced(mut self, cutter: &mut Cutter, rate: Rate, messages: u64, arrival: Arrival) -> Paced {
         let start_us = self.anchor.at_us(self.start_ns);
         let until_ns = self.start_ns + rate.due_us(messages) as u64 * 1_000 + self.grace_ns;
-        let mut delays = Latencies::default();
-        let (mut next, mut last_ns) = (0, self.start_ns);
-        while next < messages && !self.stop.is_set() {
+        let mut arrivals = Arrivals::new(rate, arrival);
+        let mut delays = Delays::default();
+        let mut last_ns = self.start_ns;
+        while arrivals.index() < messages && !self.stop.is_set() {
             let now_ns = clock::monotonic_ns();
             if now_ns > until_ns {
                 break;
             }
             let elapsed_us = ((now_ns - self.start_ns) / 1_000) as i64;
-            let due = rate.due_by(elapsed_us).min(messages);
             self.timeline.advance(now_ns);
             cutter.hand_over_at(self.anchor.at_us(now_ns));
-            // Messages whose delays are the same to the microsecond are recorded at once.
-            let (mut delay_us, mut alike) = (0, 0);
-            for index in next..due {
-                let due_us = rate.due_us(index);
-                if elapsed_us - due_us != delay_us {
-                    delays.record(delay_us, alike);
-                    self.timeline.record(Some(delay_us), alike);
-                    (delay_us, alike) = (elapsed_us - due_us, 0);
+            let (before, held_up_ns) = (arrivals.index(), cutter.held_up_ns);
+            let mut gone = false;
+            // Until nothing more is due, or waiting for the queue has made `now` an old time.
+            while arrivals.index() < messages
+                && arrivals.next_us() <= elapsed_us
+                && cutter.held_up_ns == held_up_ns
+            {
+                gone = cutter.push(&mut self.payload, start_us + arrivals.next_us()).is_err();
+                if gone {
+                    break;
                 }
-                alike += 1;
-                if cutter.push(&mut self.payload, start_us + due_us).is_err() {
-                    return Paced {
-                        handed_over: index,
-                        elapsed_ns: now_ns - self.start_ns,
-                        send_delay: Some(delays),
-                        held_up_ns: 0,
-                    };
-                }
+                delays.record(&mut self.timeline, elapsed_us - arrivals.next_us());
+                arrivals.advance();
             }
-            delays.record(delay_us, alike);
-            self.timeline.record(Some(delay_us), alike);
-            if due > next {
-                (next, last_ns) = (due, now_ns);
+            delays.end_run(&mut self.timeline);
+            if arrivals.index() > before {
+                last_ns = now_ns;
             }
-            if cutter.cut_if_due(now_ns).is_err() {
+            if gone || cutter.cut_if_due(now_ns).is_err() {
                 break;
             }
-            let next_due_ns = self.start_ns + rate.due_us(next) as u64 * 1_000;
-            let wake_ns = cutter.boundary_ns.min(next_due_ns.max(now_ns + TICK_NS.min(self.interval_ns)));
-            clock::sleep_until_ns(wake_ns.min(now_ns + LONGEST_SLEEP_NS));
+            if cutter.held_up_ns == held_up_ns {
+                let next_due_ns = self.start_ns + arrivals.next_us() as u64 * 1_000;
+                let tick_ns = now_ns + TICK_NS.min(self.interval_ns);
+                let wake_ns = cutter.boundary_ns.min(next_due_ns.max(tick_ns));
+                clock::sleep_until_ns(wake_ns.min(now_ns + LONGEST_SLEEP_NS));
+            }
         }
         Paced {
-            handed_over: next,
+            handed_over: arrivals.index(),
             elapsed_ns: last_ns - self.start_ns,
-            send_delay: Some(delays),
+            send_delay: Some(delays.all),
             held_up_ns: 0,
         }
     }
@@ -184,6 +180,29 @@ impl Pacer {
             }
         }
         Paced { handed_over: next, elapsed_ns: now_ns - self.start_ns, send_delay: None, held_up_ns: 0 }
+    }
+}
+
+/// How late messages were handed over. Those that were equally late to the microsecond are recorded at once.
+#[derive(Default)]
+struct Delays {
+    all: Latencies,
+    run: (i64, u64),
+}
+
+impl Delays {
+    fn record(&mut self, timeline: &mut Timeline, delay_us: i64) {
+        if delay_us != self.run.0 {
+            self.end_run(timeline);
+            self.run.0 = delay_us;
+        }
+        self.run.1 += 1;
+    }
+
+    fn end_run(&mut self, timeline: &mut Timeline) {
+        let (delay_us, count) = std::mem::take(&mut self.run);
+        self.all.record(delay_us, count);
+        timeline.record(Some(delay_us), count);
     }
 }
 
@@ -259,6 +278,10 @@ mod tests {
     use crate::producer::payload::Padding;
     use crate::stop::stop;
 
+    fn paced(rate: Rate, messages: u64) -> Schedule {
+        Schedule::Paced { rate, messages, arrival: Arrival::Uniform }
+    }
+
     fn pacer(
         schedule: Schedule,
         interval_ms: u64,
@@ -285,7 +308,7 @@ mod tests {
     #[test]
     fn exactly_the_messages_of_the_schedule_are_handed_over() {
         let (sender, mut batches) = mpsc::channel(1000);
-        let schedule = Schedule::Paced { rate: "5000".parse().unwrap(), messages: 321 };
+        let schedule = paced("5000".parse().unwrap(), 321);
         let (pacer, _stopper) = pacer(schedule, 10, sender);
         let paced = pacer.run();
         let mut count = 0;
@@ -299,7 +322,7 @@ mod tests {
     #[test]
     fn one_message_in_a_long_interval_is_handed_over_at_once() {
         let (sender, mut batches) = mpsc::channel(1);
-        let schedule = Schedule::Paced { rate: "0.001".parse().unwrap(), messages: 1 };
+        let schedule = paced("0.001".parse().unwrap(), 1);
         let (pacer, _stopper) = pacer(schedule, 3_600_000, sender);
         assert_eq!(pacer.run().handed_over, 1);
         assert_eq!(batches.try_recv().unwrap().len(), 1);
@@ -308,7 +331,7 @@ mod tests {
     #[test]
     fn a_full_queue_makes_batches_larger_and_loses_nothing() {
         let (sender, mut batches) = mpsc::channel(1);
-        let schedule = Schedule::Paced { rate: "100000".parse().unwrap(), messages: 20_000 };
+        let schedule = paced("100000".parse().unwrap(), 20_000);
         let (pacer, _stopper) = pacer(schedule, 5, sender);
         let pacer = std::thread::spawn(move || pacer.run());
         let mut sizes = Vec::new();
@@ -325,7 +348,7 @@ mod tests {
     #[test]
     fn a_schedule_that_can_not_be_kept_ends_after_its_grace() {
         let (sender, mut batches) = mpsc::channel(1);
-        let schedule = Schedule::Paced { rate: "1000".parse().unwrap(), messages: 1_000 };
+        let schedule = paced("1000".parse().unwrap(), 1_000);
         let (mut pacer, _stopper) = pacer(schedule, 5, sender);
         // A thirty-second of a batch each; the queue takes a tenth of what is due.
         pacer.payload = Payload::new(Some(MAX_BATCH_BYTES / 32), Padding::Text, 1);
@@ -357,7 +380,7 @@ mod tests {
     #[test]
     fn it_stops_when_told_and_hands_over_what_was_due() {
         let (sender, mut batches) = mpsc::channel(1000);
-        let schedule = Schedule::Paced { rate: "1000".parse().unwrap(), messages: 1_000_000 };
+        let schedule = paced("1000".parse().unwrap(), 1_000_000);
         let (pacer, stopper) = pacer(schedule, 10, sender);
         let pacer = std::thread::spawn(move || pacer.run());
         std::thread::sleep(std::time::Duration::from_millis(100));

@@ -64,6 +64,10 @@ pub struct RunInfo {
     pub seconds_to_stream: f64,
     /// Producers' commit interval.
     pub autocommit_duration_ms: u64,
+    /// How messages were spread over time: `uniform`, `poisson` or `burst`.
+    pub arrival: String,
+    /// Seed of `poisson`.
+    pub seed: u64,
     /// Bytes a message.
     pub message_bytes: usize,
     /// What fills a message up: `text` or `random`.
