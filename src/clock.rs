@@ -87,6 +87,11 @@ impl Anchor {
         self.wall_us + (monotonic_ns as i64 - self.monotonic_ns as i64).div_euclid(1_000)
     }
 
+    /// Unix microseconds at which the anchor was taken.
+    pub fn origin_us(&self) -> i64 {
+        self.wall_us
+    }
+
     /// Microseconds from the anchor to a time that it told; two processes that share an anchor share this
     /// scale.
     pub fn since_us(&self, us: i64) -> i64 {

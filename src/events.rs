@@ -39,7 +39,7 @@ pub enum Event {
 }
 
 /// One interval of a producer's timeline.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SentInterval {
     /// Which: whole intervals since the clock anchor.
     pub index: i64,
@@ -50,7 +50,7 @@ pub struct SentInterval {
 }
 
 /// One interval of a consumer's timeline.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReceivedInterval {
     /// Which: whole intervals since the clock anchor.
     pub index: i64,

@@ -99,7 +99,10 @@ pub(super) async fn run(
         },
     );
     let unsent = producer.planned.saturating_sub(producer.committed);
-    Ok((StepReport { rate, verdict, cost, unsent, producer, consumer }, timeline))
+    let interval_us = config.interval.as_duration().as_micros() as i64;
+    let first_interval = sent.iter().map(|row| row.index).min();
+    let timeline_start_us = first_interval.map(|index| anchor.origin_us() + index * interval_us);
+    Ok((StepReport { rate, verdict, cost, unsent, timeline_start_us, producer, consumer }, timeline))
 }
 
 /// What both children said until they had ended.

@@ -93,7 +93,7 @@ impl Evidence<'_> {
     fn lag(&self) -> Option<String> {
         let at_end = self.timeline.iter().rfind(|row| row.sent > 0)?;
         let lag_seconds = at_end.lag_us? as f64 / 1e6;
-        let p99_seconds = self.consumer.latency.map_or(0.0, |latency| latency.p99_us as f64 / 1e6);
+        let p99_seconds = self.consumer.latency.as_ref().map_or(0.0, |latency| latency.p99_us as f64 / 1e6);
         // The row is of the end of its interval, up to one interval after the last message was due.
         let most_seconds =
             MOST_LAG_INTERVALS * self.commit_interval.as_secs_f64() + p99_seconds + self.interval_seconds;
@@ -113,7 +113,7 @@ impl Evidence<'_> {
                 bounds.push(format!("the {role} used {:.0} % of a core", 100.0 * share));
             }
         }
-        let late_us = producer.send_delay.map_or(0, |delay| delay.p99_us);
+        let late_us = producer.send_delay.as_ref().map_or(0, |delay| delay.p99_us);
         if late_us > LATE_PACER_US && producer.held_up_seconds < 0.01 * producer.sending_seconds {
             bounds
                 .push(format!("the pacer was {:.1} ms late (p99) on its own account", late_us as f64 / 1e3));

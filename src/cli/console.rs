@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::bench::Console;
 use crate::events::Event;
-use crate::report::StepReport;
+use crate::report::{StepReport, percentile_ms};
 use crate::units::{Rate, grouped};
 
 /// A line on standard output.
@@ -141,9 +141,9 @@ impl Console for StepConsole {
             || "nothing measured".to_owned(),
             |latency| {
                 format!(
-                    "p50 {:.1} ms, p99 {:.1} ms",
-                    latency.p50_us as f64 / 1e3,
-                    latency.p99_us as f64 / 1e3
+                    "p50 {} ms, p99 {} ms",
+                    percentile_ms(latency, 50, latency.p50_us),
+                    percentile_ms(latency, 99, latency.p99_us)
                 )
             },
         );

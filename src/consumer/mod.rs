@@ -283,8 +283,7 @@ impl Tally {
     }
 
     fn end_interval(&mut self, sink: &mut impl Sink) -> io::Result<()> {
-        let zero_us = self.anchor.now_us() - self.anchor.since_us(self.anchor.now_us());
-        let start_us = zero_us + self.interval_index * self.interval_us;
+        let start_us = self.anchor.origin_us() + self.interval_index * self.interval_us;
         let end_us = start_us + self.interval_us;
         sink.interval(&Interval {
             index: self.interval_index,

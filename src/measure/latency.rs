@@ -128,12 +128,22 @@ impl Latencies {
             p95_us: at(95.0)?,
             p99_us: at(99.0)?,
             max_us: self.max_us,
+            unsupported_percentiles: unsupported_percentiles(self.count(), &[50, 75, 85, 95, 99]),
         })
     }
 }
 
+/// Those of the percentiles that `count` values don't support: fewer than ten values are expected beyond
+/// one, so that another run may well give quite another figure. The 99th needs a thousand values, the
+/// median twenty.
+pub(super) fn unsupported_percentiles(count: u64, percentiles: &[u8]) -> Vec<u8> {
+    const LEAST_BEYOND: u64 = 10;
+    let is_unsupported = |percentile| count.saturating_mul(100 - u64::from(percentile)) < 100 * LEAST_BEYOND;
+    percentiles.iter().copied().filter(|&percentile| is_unsupported(percentile)).collect()
+}
+
 /// Figures of a set of latencies, in microseconds. Percentiles are nearest-rank, within 0.1 %.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LatencySummary {
     /// How many values.
     pub count: u64,
@@ -153,6 +163,8 @@ pub struct LatencySummary {
     pub p99_us: u64,
     /// Largest, exact.
     pub max_us: u64,
+    /// Which of the percentiles (`[95, 99]`) have fewer than ten values beyond them and say little.
+    pub unsupported_percentiles: Vec<u8>,
 }
 
 #[cfg(test)]
@@ -210,6 +222,23 @@ mod tests {
             let summary = latencies.summary().unwrap();
             assert_eq!(summary.max_us, n as u64 * 1_000_003);
             assert!(summary.p99_us <= summary.max_us && summary.p50_us >= summary.min_us);
+        }
+    }
+
+    #[test]
+    fn percentiles_with_fewer_than_ten_values_beyond_them_are_marked() {
+        for (count, unsupported) in [
+            (1, &[50, 75, 85, 95, 99][..]),
+            (19, &[50, 75, 85, 95, 99]),
+            (20, &[75, 85, 95, 99]),
+            (199, &[95, 99]),
+            (200, &[99]),
+            (999, &[99]),
+            (1_000, &[]),
+        ] {
+            let mut latencies = Latencies::default();
+            latencies.record(5, count);
+            assert_eq!(latencies.summary().unwrap().unsupported_percentiles, unsupported, "{count}");
         }
     }
 

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::latency::Latencies;
+use super::latency::{Latencies, unsupported_percentiles};
 
 /// A stage, named by the stamp that it ends with; it begins with the one before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,6 +98,7 @@ impl Waterfall {
                     mean_us: figures.mean_us,
                     p50_us: figures.p50_us,
                     p99_us: figures.p99_us,
+                    unsupported_percentiles: unsupported_percentiles(figures.count, &[50, 99]),
                 })
             })
             .collect()
@@ -105,7 +106,7 @@ impl Waterfall {
 }
 
 /// The figures of one stage.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StageSummary {
     /// Which.
     pub stage: Stage,
@@ -119,6 +120,8 @@ pub struct StageSummary {
     pub p50_us: u64,
     /// 99th percentile, in microseconds.
     pub p99_us: u64,
+    /// Which of the two (`[99]`) have fewer than ten values beyond them and say little.
+    pub unsupported_percentiles: Vec<u8>,
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::events::{ReceivedInterval, SentInterval};
 use crate::measure::LatencySummary;
 
 /// One interval of both timelines.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct TimelineRow {
     /// The interval's end, in seconds after the beginning of the first.
     pub time_from_start_seconds: f64,
@@ -53,9 +53,9 @@ pub fn join(interval_seconds: f64, sent: &[SentInterval], received: &[ReceivedIn
                 sent: row_sent,
                 received: row_received,
                 backlog: sent_total.saturating_sub(received_total),
-                latency: received.iter().find_map(|row| row.latency),
+                latency: received.iter().find_map(|row| row.latency.clone()),
                 lag_us,
-                send_delay: sent.iter().find_map(|row| row.send_delay),
+                send_delay: sent.iter().find_map(|row| row.send_delay.clone()),
             }
         })
         .collect()

@@ -23,4 +23,4 @@ pub use rate_csv::RateCsv;
 pub use raw_csv::RawCsv;
 pub use step::{Outcome, RunInfo, StepReport, Verdict, step_json};
 pub use summary_csv::summary_csv;
-pub use table::{cost_table, table};
+pub use table::{cost_table, percentile_ms, table};

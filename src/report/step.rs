@@ -102,6 +102,9 @@ pub struct StepReport {
     pub cost: Cost,
     /// Messages planned and never committed.
     pub unsent: u64,
+    /// When the first interval of `{rate}.intervals.csv` began, in Unix microseconds of the clock that the
+    /// raw output has; `null` where it has no rows.
+    pub timeline_start_us: Option<i64>,
     /// The producer's account.
     pub producer: ProducerSummary,
     /// The consumer's account.

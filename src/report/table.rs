@@ -1,5 +1,6 @@
 //! The table over the rates, for people.
 
+use crate::measure::LatencySummary;
 use crate::storage::Purpose;
 use crate::units::grouped;
 
@@ -22,10 +23,18 @@ const HEADER: [&str; 13] = [
     "verdict",
 ];
 
+/// Stands before a percentile that too few samples support.
+const MARK: &str = "~";
+
 /// Right-aligned columns under a header, one row a rate; what was lost, doubled or reordered is spelled
 /// out below it.
 pub fn table(steps: &[StepReport]) -> String {
     let mut text = aligned(std::iter::once(HEADER.map(str::to_owned)).chain(steps.iter().map(row)));
+    if text.contains(MARK) {
+        text.push_str(&format!(
+            "{MARK} fewer than ten messages lie beyond this percentile: it says little\n"
+        ));
+    }
     for step in steps {
         for note in notes(step) {
             text.push_str(&format!("rate {}: {note}\n", step.rate));
@@ -77,10 +86,19 @@ fn aligned<const N: usize>(rows: impl Iterator<Item = [String; N]>) -> String {
     text
 }
 
+/// The `percentile` of `latency`, which is `us`, in milliseconds; marked where too few samples support it.
+pub fn percentile_ms(latency: &LatencySummary, percentile: u8, us: u64) -> String {
+    let mark = if latency.unsupported_percentiles.contains(&percentile) { MARK } else { "" };
+    format!("{mark}{:.1}", us as f64 / 1e3)
+}
+
 fn row(step: &StepReport) -> [String; 13] {
     let (producer, consumer) = (&step.producer, &step.consumer);
-    let ms = |us: Option<u64>| us.map_or_else(|| "-".to_owned(), |us| format!("{:.1}", us as f64 / 1e3));
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     let latency = consumer.latency.as_ref();
+    let ms = |percentile, figure: fn(&LatencySummary) -> u64| {
+        or_dash(latency.map(|latency| percentile_ms(latency, percentile, figure(latency))))
+    };
     let puts = producer.requests.attempts(Purpose::DataPut) + producer.requests.attempts(Purpose::CommitPut);
     let gets = [Purpose::CommitGetHit, Purpose::CommitGetMiss, Purpose::DataGet]
         .map(|purpose| consumer.requests.attempts(purpose))
@@ -90,13 +108,13 @@ fn row(step: &StepReport) -> [String; 13] {
         step.rate.to_string(),
         grouped(producer.committed),
         grouped(consumer.received),
-        producer.achieved_rate.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}")),
-        ms(latency.map(|l| l.p50_us)),
-        ms(latency.map(|l| l.p75_us)),
-        ms(latency.map(|l| l.p85_us)),
-        ms(latency.map(|l| l.p95_us)),
-        ms(latency.map(|l| l.p99_us)),
-        ms(latency.map(|l| l.max_us)),
+        or_dash(producer.achieved_rate.map(|rate| format!("{rate:.1}"))),
+        ms(50, |l| l.p50_us),
+        ms(75, |l| l.p75_us),
+        ms(85, |l| l.p85_us),
+        ms(95, |l| l.p95_us),
+        ms(99, |l| l.p99_us),
+        or_dash(latency.map(|l| format!("{:.1}", l.max_us as f64 / 1e3))),
         grouped(puts),
         grouped(gets),
         step.verdict.to_string(),
