@@ -92,8 +92,7 @@ pub(super) async fn run(
         &Usage {
             producer: &producer.running_requests,
             consumer: &consumer.running_requests,
-            // The schedule goes on for as long as it was asked to; a single message takes no time to send.
-            seconds: producer.sending_seconds.max(config.seconds.as_f64()),
+            seconds: producer.sending_seconds,
             messages: producer.committed,
             file_bytes: producer.file_bytes,
             idle_pause_seconds: config.idle_pause_seconds,

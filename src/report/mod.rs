@@ -14,6 +14,8 @@ mod raw_csv;
 mod step;
 mod summary_csv;
 mod table;
+#[cfg(test)]
+mod tests;
 
 pub use cost::{Cost, Prices, PricesError, Usage};
 pub use hlog::{Hlog, HlogError, merge_hlogs};

@@ -1,0 +1,127 @@
+//! A rate of which nothing was measured, in every exporter.
+
+use uuid::Uuid;
+
+use super::*;
+use crate::events::{ConsumerSummary, Ended, ProducerSummary, Requests};
+use crate::machine::{Effort, Machine};
+use crate::measure::{Integrity, Sample};
+use crate::queue::ProducerEpoch;
+
+fn nothing_measured() -> StepReport {
+    let effort = Effort { cpu_seconds: 0.0, peak_rss_bytes: 0 };
+    let (requests, prices) = (Requests::default(), Prices::default());
+    let producer = ProducerSummary {
+        by: ProducerEpoch { producer: 0, epoch: Uuid::nil() },
+        planned: 1,
+        committed: 0,
+        sending_seconds: 0.0,
+        achieved_rate: None,
+        send_delay: None,
+        held_up_seconds: 0.0,
+        files: 0,
+        file_bytes: 0,
+        commits: 0,
+        commit_retries: 0,
+        conflicts: 0,
+        effort,
+        interrupted: false,
+        store_server: None,
+        requests: requests.clone(),
+        running_requests: requests.clone(),
+    };
+    let consumer = ConsumerSummary {
+        ended: Ended::DrainTimeout,
+        received: 0,
+        warmup: 0,
+        latency: None,
+        stages: Vec::new(),
+        negative_latencies: 0,
+        unreadable: 0,
+        lost_untracked: 0,
+        lost_files: 0,
+        retractions: 0,
+        integrity: Integrity::default(),
+        first_version: 0,
+        last_version: None,
+        receiving_seconds: 0.0,
+        wall_clock_step_us: 0,
+        effort,
+        requests: requests.clone(),
+        running_requests: requests.clone(),
+    };
+    let usage = Usage {
+        producer: &requests,
+        consumer: &requests,
+        seconds: producer.sending_seconds,
+        messages: 0,
+        file_bytes: 0,
+        idle_pause_seconds: 0.0,
+    };
+    StepReport {
+        rate: "1".parse().unwrap(),
+        verdict: Verdict { outcome: Outcome::Collapsed, harness_bound: false, reasons: Vec::new() },
+        cost: Cost::of(&prices, &usage),
+        unsent: 1,
+        timeline_start_us: None,
+        producer,
+        consumer,
+    }
+}
+
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn what_was_not_measured_is_empty_null_or_a_dash() {
+    let info = RunInfo {
+        version: String::new(),
+        store: String::new(),
+        delays: String::new(),
+        seconds_to_stream: 1.0,
+        autocommit_duration_ms: 100,
+        arrival: "uniform".to_owned(),
+        seed: 0,
+        message_bytes: 17,
+        payload: "text".to_owned(),
+        data_encoding: "plain".to_owned(),
+        poll: "adaptive".to_owned(),
+        poll_interval_ms: 100.0,
+        warmup_seconds: 0.1,
+        unsigned_payload: true,
+        interval_seconds: 1.0,
+        prices: Prices::default(),
+        machine: Machine::this(),
+    };
+    let steps = [nothing_measured()];
+
+    let json: serde_json::Value = serde_json::from_slice(&step_json(&info, &steps[0])).unwrap();
+    let result = &json["result"];
+    for field in
+        ["/consumer/latency", "/consumer/last_version", "/producer/achieved_rate", "/producer/send_delay"]
+    {
+        assert!(result.pointer(field).unwrap().is_null(), "{field}");
+    }
+    // What isn't finite is written as null too, and none of these may be.
+    for (name, dollars) in result["cost"].as_object().unwrap() {
+        assert!(dollars.is_number() || name == "requests_per_million_messages", "{name}: {dollars}");
+    }
+
+    let summary = text(summary_csv(&steps));
+    let mut lines = summary.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let (header, row) = (lines.next().unwrap(), lines.next().unwrap());
+    for (name, field) in header.into_iter().zip(row) {
+        let unmeasured = ["achieved_rate", "p50", "p75", "p85", "p95", "p99", "max", "mean"].contains(&name);
+        assert_eq!(field.is_empty(), unmeasured, "{name}: {field}");
+    }
+
+    let table = table(&steps);
+    let cells: Vec<_> = table.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(cells, ["1", "0", "0", "-", "-", "-", "-", "-", "-", "-", "0", "0", "collapsed"]);
+
+    let mut hlog = Hlog::new(Vec::new()).unwrap();
+    hlog.interval(5_000_000, 1_000_000, &Sample::default()).unwrap();
+    assert_eq!(merge_hlogs(&[hlog.into_inner()]).unwrap().len(), 0);
+    assert_eq!(text(intervals_csv(&join(1.0, &[], &[]))).lines().count(), 1);
+}
