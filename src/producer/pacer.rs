@@ -81,6 +81,12 @@ struct Gone;
 impl Pacer {
     /// Hands over until the schedule is through, it is told to stop, or nobody takes batches any more.
     pub(super) fn run(self) -> Paced {
+        // A burst right on the grid would be committed at once, which flatters every figure; half an interval off
+        // it waits as long as a message does on average.
+        let grid_start_ns = match self.schedule {
+            Schedule::Paced { arrival: Arrival::Burst, .. } => self.start_ns - self.interval_ns / 2,
+            _ => self.start_ns,
+        };
         let mut cutter = Cutter {
             batch: Batch::default(),
             handed_over_us: 0,
@@ -88,8 +94,8 @@ impl Pacer {
             anchor: self.anchor.clone(),
             message_bytes: self.payload.message_bytes(),
             interval_ns: self.interval_ns.max(1),
-            grid_start_ns: self.start_ns,
-            boundary_ns: self.start_ns + self.interval_ns,
+            grid_start_ns,
+            boundary_ns: grid_start_ns + self.interval_ns,
             batches: self.batches.clone(),
         };
         let paced = match self.schedule {

@@ -52,7 +52,9 @@ pub fn cost_table(prices: &Prices, steps: &[StepReport]) -> String {
             step.rate.to_string(),
             dollars(step.cost.requests_per_hour),
             format!("{:.2}", step.cost.requests_per_month),
-            step.cost.requests_per_million_messages.map_or_else(|| "-".to_owned(), dollars),
+            step.cost
+                .requests_per_million_messages
+                .map_or_else(|| "-".to_owned(), |cost| format!("{cost:.6}")),
             format!("{:.2}", step.cost.storage_per_month),
         ]
     });
