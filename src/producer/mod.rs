@@ -7,6 +7,7 @@
 //! latency. Nothing is re-timed.
 
 mod arrivals;
+mod cutter;
 mod pacer;
 mod payload;
 mod timeline;
@@ -23,7 +24,7 @@ use crate::stop::Stop;
 use crate::units::{Rate, Seconds};
 
 pub use arrivals::Arrival;
-pub use pacer::MAX_BATCH_BYTES;
+pub use cutter::MAX_BATCH_BYTES;
 use pacer::{Paced, Pacer};
 use payload::Payload;
 pub use payload::{Padding, STAMP_BYTES};

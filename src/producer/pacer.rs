@@ -10,10 +10,10 @@
 //! up gently, because nothing of the schedule is ever moved.
 
 use tokio::sync::mpsc;
-use tokio::sync::mpsc::error::TrySendError;
 
 use super::Schedule;
 use super::arrivals::{Arrival, Arrivals};
+use super::cutter::Cutter;
 use super::payload::Payload;
 use super::timeline::Timeline;
 use crate::clock::{self, Anchor};
@@ -21,10 +21,6 @@ use crate::measure::Latencies;
 use crate::queue::Batch;
 use crate::stop::Stop;
 use crate::units::Rate;
-
-/// A batch that has grown to this is cut off although its interval isn't over: it is what a PUT and
-/// the memory of both roles should hold.
-pub const MAX_BATCH_BYTES: usize = 32 << 20;
 
 /// How often due messages are handed over.
 const TICK_NS: u64 = 1_000_000;
@@ -57,26 +53,6 @@ pub(super) struct Paced {
     /// How long it waited for room in the queue.
     pub held_up_ns: u64,
 }
-
-/// The batch that is being filled, and where full ones go.
-struct Cutter {
-    batch: Batch,
-    /// When the messages that are being pushed are handed over.
-    handed_over_us: i64,
-    /// How long it has waited for room in the queue.
-    held_up_ns: u64,
-    anchor: Anchor,
-    batches: mpsc::Sender<Batch>,
-    message_bytes: usize,
-    interval_ns: u64,
-    /// Boundaries lie at whole intervals after this.
-    grid_start_ns: u64,
-    /// When the batch is cut next.
-    boundary_ns: u64,
-}
-
-/// The other side has gone; it knows why.
-struct Gone;
 
 impl Pacer {
     /// Hands over until the schedule is through, it is told to stop, or nobody takes batches any more.
@@ -212,75 +188,10 @@ impl Delays {
     }
 }
 
-impl Cutter {
-    /// Messages pushed from now on are handed over at `us`.
-    fn hand_over_at(&mut self, us: i64) {
-        self.handed_over_us = us;
-        self.batch.handed_over_at(us);
-    }
-
-    /// Adds a message; waits for the queue only where the batch is as large as it may become.
-    fn push(&mut self, payload: &mut Payload, due_us: i64) -> Result<(), Gone> {
-        if self.batch.bytes() + self.message_bytes > MAX_BATCH_BYTES && !self.batch.is_empty() {
-            self.cut()?;
-        }
-        self.batch.push_with(|values| payload.write(due_us, values));
-        Ok(())
-    }
-
-    /// Cuts the batch where its interval is over and the queue has room; else it goes on growing and is
-    /// tried again at the next tick.
-    fn cut_if_due(&mut self, now_ns: u64) -> Result<(), Gone> {
-        if now_ns < self.boundary_ns {
-            return Ok(());
-        }
-        if self.batch.is_empty() {
-            self.start_interval(now_ns);
-            return Ok(());
-        }
-        match self.batches.try_reserve() {
-            Ok(permit) => permit.send(take(&mut self.batch, &self.anchor, self.handed_over_us)),
-            Err(TrySendError::Full(())) => {
-                self.boundary_ns = now_ns + TICK_NS;
-                return Ok(());
-            }
-            Err(TrySendError::Closed(())) => return Err(Gone),
-        }
-        self.start_interval(now_ns);
-        Ok(())
-    }
-
-    /// Hands the batch over, waiting for room.
-    fn cut(&mut self) -> Result<(), Gone> {
-        if self.batch.is_empty() {
-            return Ok(());
-        }
-        let batch = take(&mut self.batch, &self.anchor, self.handed_over_us);
-        let waits_from_ns = clock::monotonic_ns();
-        let sent = self.batches.blocking_send(batch).map_err(|_| Gone);
-        self.held_up_ns += clock::monotonic_ns() - waits_from_ns;
-        sent
-    }
-
-    /// The next boundary that lies ahead, on the grid that began with the schedule.
-    fn start_interval(&mut self, now_ns: u64) {
-        let grid_ns = self.interval_ns;
-        self.boundary_ns = self.grid_start_ns + ((now_ns - self.grid_start_ns) / grid_ns + 1) * grid_ns;
-    }
-}
-
-/// Takes a batch, closed now, and leaves an empty one with room for as much.
-fn take(batch: &mut Batch, anchor: &Anchor, handed_over_us: i64) -> Batch {
-    let mut successor = Batch::with_capacity(batch.len(), batch.bytes());
-    // A batch may be cut in the middle of what is handed over at once.
-    successor.handed_over_at(handed_over_us);
-    batch.sealed_at(anchor.now_us());
-    std::mem::replace(batch, successor)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::producer::cutter::MAX_BATCH_BYTES;
     use crate::producer::payload::Padding;
     use crate::stop::stop;
 

@@ -1,0 +1,101 @@
+//! Cutting the stream of messages into batches at the commit interval.
+
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+
+use super::payload::Payload;
+use crate::clock::{self, Anchor};
+use crate::queue::Batch;
+
+/// A batch that has grown to this is cut off although its interval isn't over: it is what a PUT and
+/// the memory of both roles should hold.
+pub const MAX_BATCH_BYTES: usize = 32 << 20;
+
+/// How long after a try that found no room the next one comes.
+const RETRY_NS: u64 = 1_000_000;
+
+/// The batch that is being filled, and where full ones go.
+pub(super) struct Cutter {
+    pub batch: Batch,
+    /// When the messages that are being pushed are handed over.
+    pub handed_over_us: i64,
+    /// How long it has waited for room in the queue.
+    pub held_up_ns: u64,
+    pub anchor: Anchor,
+    pub batches: mpsc::Sender<Batch>,
+    pub message_bytes: usize,
+    pub interval_ns: u64,
+    /// Boundaries lie at whole intervals after this.
+    pub grid_start_ns: u64,
+    /// When the batch is cut next.
+    pub boundary_ns: u64,
+}
+
+/// The other side has gone; it knows why.
+pub(super) struct Gone;
+
+impl Cutter {
+    /// Messages pushed from now on are handed over at `us`.
+    pub(super) fn hand_over_at(&mut self, us: i64) {
+        self.handed_over_us = us;
+        self.batch.handed_over_at(us);
+    }
+
+    /// Adds a message; waits for the queue only where the batch is as large as it may become.
+    pub(super) fn push(&mut self, payload: &mut Payload, due_us: i64) -> Result<(), Gone> {
+        if self.batch.bytes() + self.message_bytes > MAX_BATCH_BYTES && !self.batch.is_empty() {
+            self.cut()?;
+        }
+        self.batch.push_with(|values| payload.write(due_us, values));
+        Ok(())
+    }
+
+    /// Cuts the batch where its interval is over and the queue has room; else it goes on growing and is
+    /// tried again at the next tick.
+    pub(super) fn cut_if_due(&mut self, now_ns: u64) -> Result<(), Gone> {
+        if now_ns < self.boundary_ns {
+            return Ok(());
+        }
+        if self.batch.is_empty() {
+            self.start_interval(now_ns);
+            return Ok(());
+        }
+        match self.batches.try_reserve() {
+            Ok(permit) => permit.send(take(&mut self.batch, &self.anchor, self.handed_over_us)),
+            Err(TrySendError::Full(())) => {
+                self.boundary_ns = now_ns + RETRY_NS;
+                return Ok(());
+            }
+            Err(TrySendError::Closed(())) => return Err(Gone),
+        }
+        self.start_interval(now_ns);
+        Ok(())
+    }
+
+    /// Hands the batch over, waiting for room.
+    pub(super) fn cut(&mut self) -> Result<(), Gone> {
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        let batch = take(&mut self.batch, &self.anchor, self.handed_over_us);
+        let waits_from_ns = clock::monotonic_ns();
+        let sent = self.batches.blocking_send(batch).map_err(|_| Gone);
+        self.held_up_ns += clock::monotonic_ns() - waits_from_ns;
+        sent
+    }
+
+    /// The next boundary that lies ahead, on the grid that began with the schedule.
+    fn start_interval(&mut self, now_ns: u64) {
+        let grid_ns = self.interval_ns;
+        self.boundary_ns = self.grid_start_ns + ((now_ns - self.grid_start_ns) / grid_ns + 1) * grid_ns;
+    }
+}
+
+/// Takes a batch, closed now, and leaves an empty one with room for as much.
+fn take(batch: &mut Batch, anchor: &Anchor, handed_over_us: i64) -> Batch {
+    let mut successor = Batch::with_capacity(batch.len(), batch.bytes());
+    // A batch may be cut in the middle of what is handed over at once.
+    successor.handed_over_at(handed_over_us);
+    batch.sealed_at(anchor.now_us());
+    std::mem::replace(batch, successor)
+}
