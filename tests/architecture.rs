@@ -25,7 +25,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     // Roles reach the store through the queue's lake only.
     ("producer", &["clock", "events", "machine", "measure", "queue", "stop", "units"]),
     ("consumer", &["clock", "events", "machine", "measure", "queue", "stop"]),
-    ("report", &["events", "machine", "measure", "storage::Purpose", "units"]),
+    ("report", &["events", "machine", "measure", "storage::Purpose", "storage::Requests", "units"]),
     // It starts the roles as processes and knows them by what they say.
     ("bench", &["clock", "events", "exit", "measure", "report", "stop", "storage", "units"]),
     (
