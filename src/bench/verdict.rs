@@ -129,7 +129,7 @@ mod tests {
 
     fn latency(p99_us: u64) -> Value {
         json!({ "count": 1000, "min_us": 1, "mean_us": 50.0, "p50_us": 50, "p75_us": 75, "p85_us": 85, "p95_us": 95,
-                "p99_us": p99_us, "max_us": p99_us })
+                "p99_us": p99_us, "max_us": p99_us, "unsupported_percentiles": [] })
     }
 
     /// A run of 20 s at 1,000 a second, all well; tests change one thing.
