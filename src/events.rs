@@ -129,6 +129,8 @@ pub struct ConsumerSummary {
     pub warmup: u64,
     /// From due to delivered, after the warm-up; `None` where nothing was measured.
     pub latency: Option<LatencySummary>,
+    /// From handed over to delivered, for messages of our own producers: without the producer's own lateness.
+    pub latency_since_handed_over: Option<LatencySummary>,
     /// Where that time went, for messages of our own producers.
     pub stages: Vec<StageSummary>,
     /// Messages that seem to have arrived before they were due: a clock was stepped, or two hosts

@@ -6,6 +6,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "cli/frozen.rs"]
+mod frozen;
 #[path = "cli/harness.rs"]
 mod harness;
 #[path = "cli/interruption.rs"]

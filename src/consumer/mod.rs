@@ -315,6 +315,7 @@ impl Tally {
             received: self.received,
             warmup,
             latency: total.latencies.summary(),
+            latency_since_handed_over: total.since_handed_over.summary(),
             stages: total.stages.summary(),
             negative_latencies: total.latencies.negative(),
             unreadable: self.unreadable,

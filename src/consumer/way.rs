@@ -12,6 +12,8 @@ pub(super) struct Way<'a> {
     handed_over: Run,
     sealed: Run,
     delivered: Run,
+    /// Of the messages since the last settling: from handed over to delivered, and how many alike.
+    since_handed_over: (i64, u64),
     measured: u64,
 }
 
@@ -23,6 +25,7 @@ impl<'a> Way<'a> {
             handed_over: Run::of(Stage::HandedOver),
             sealed: Run::of(Stage::Sealed),
             delivered: Run::of(Stage::Delivered),
+            since_handed_over: (0, 0),
             measured: 0,
         }
     }
@@ -39,7 +42,18 @@ impl<'a> Way<'a> {
         self.handed_over.add(meter, handed_over_us - due_us);
         self.sealed.add(meter, producer.sealed_us - handed_over_us);
         self.delivered.add(meter, received_us - self.stamps.decoded_us);
+        let since_us = received_us - handed_over_us;
+        if since_us != self.since_handed_over.0 {
+            self.end_since_handed_over(meter);
+            self.since_handed_over.0 = since_us;
+        }
+        self.since_handed_over.1 += 1;
         self.measured += 1;
+    }
+
+    fn end_since_handed_over(&mut self, meter: &mut Meter) {
+        let (us, count) = std::mem::take(&mut self.since_handed_over);
+        meter.record_since_handed_over(us, count);
     }
 
     /// Records what is still pending: at the end of the batch, and before an interval ends.
@@ -47,6 +61,7 @@ impl<'a> Way<'a> {
         for run in [&mut self.handed_over, &mut self.sealed, &mut self.delivered] {
             run.end(meter);
         }
+        self.end_since_handed_over(meter);
         let Stamps { producer, commit_sent_us, discovered_us, fetched_us, decoded_us } = self.stamps;
         let measured = std::mem::take(&mut self.measured);
         for (stage, us) in [
@@ -124,6 +139,10 @@ mod tests {
         assert!(stages.iter().all(|stage| stage.count == 5 && stage.negative == 0));
         let sum: f64 = stages.iter().map(|stage| stage.mean_us).sum();
         assert!((sum - total.latencies.summary().unwrap().mean_us).abs() < 1e-9);
+        let since = total.since_handed_over.summary().unwrap();
+        assert!(
+            (since.mean_us + stages[0].mean_us - total.latencies.summary().unwrap().mean_us).abs() < 1e-9
+        );
         assert_eq!(stages[0].mean_us, (100.0 + 100.0 + 50.0 + 500.0 + 0.0) / 5.0);
     }
 }

@@ -23,6 +23,8 @@ pub struct Sample {
     pub latencies: Latencies,
     /// The same, by stage.
     pub stages: Waterfall,
+    /// From handed over to delivered, for messages whose hand-over is known.
+    pub since_handed_over: Latencies,
 }
 
 impl Sample {
@@ -30,6 +32,7 @@ impl Sample {
     pub fn merge(&mut self, other: &Self) {
         self.latencies.merge(&other.latencies);
         self.stages.merge(&other.stages);
+        self.since_handed_over.merge(&other.since_handed_over);
     }
 }
 
@@ -42,6 +45,7 @@ pub struct Meter {
     warmup_messages: u64,
     total: Latencies,
     stages: Waterfall,
+    since_handed_over: Latencies,
     interval: Sample,
     /// Consecutive messages of the same latency are recorded at once.
     run: (i64, u64),
@@ -56,6 +60,7 @@ impl Meter {
             warmup_messages: 0,
             total: Latencies::default(),
             stages: Waterfall::default(),
+            since_handed_over: Latencies::default(),
             interval: Sample::default(),
             run: (0, 0),
         }
@@ -84,6 +89,11 @@ impl Meter {
         self.interval.stages.record(stage, us, count);
     }
 
+    /// `count` measured messages took `us` from being handed over to being delivered.
+    pub fn record_since_handed_over(&mut self, us: i64, count: u64) {
+        self.interval.since_handed_over.record(us, count);
+    }
+
     fn end_run(&mut self) {
         let (latency_us, count) = std::mem::take(&mut self.run);
         self.total.record(latency_us, count);
@@ -95,6 +105,7 @@ impl Meter {
         self.end_run();
         let interval = std::mem::take(&mut self.interval);
         self.stages.merge(&interval.stages);
+        self.since_handed_over.merge(&interval.since_handed_over);
         interval
     }
 
@@ -116,7 +127,7 @@ impl Meter {
     /// Everything that was measured.
     pub fn into_total(mut self) -> Sample {
         self.end_interval();
-        Sample { latencies: self.total, stages: self.stages }
+        Sample { latencies: self.total, stages: self.stages, since_handed_over: self.since_handed_over }
     }
 
     /// The figures so far; `None` where nothing was measured.
