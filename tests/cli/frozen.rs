@@ -43,7 +43,11 @@ fn messages_that_were_due_while_the_producer_was_frozen_are_late_by_the_schedule
     finished.check(at("/result/consumer/received") == 1_000, "not all came");
     finished.check(at("/result/producer/send_delay/max_us") > 4_500_000, "the delay is not in send_delay");
     finished.check(at("/result/consumer/latency/max_us") > 4_500_000, "the delay is not in the latency");
-    // From when they were handed over, they were as fast as ever: that figure alone would hide the freeze.
-    let since = at("/result/consumer/latency_since_handed_over/max_us");
-    finished.check(since < 4_500_000, format_args!("{since} us since handed over"));
+    // From when they were handed over, most were as fast as ever: that figure alone would hide the freeze.
+    let (due, since) =
+        (at("/result/consumer/latency/p75_us"), at("/result/consumer/latency_since_handed_over/p75_us"));
+    finished.check(
+        due > 2_000_000 && since < 1_000_000,
+        format_args!("p75 {due} us since due, {since} us since"),
+    );
 }
