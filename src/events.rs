@@ -6,9 +6,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Effort;
-use crate::measure::{Integrity, LatencySummary, StageSummary};
+use crate::measure::{ChosenPercentile, Integrity, LatencySummary, StageSummary};
 use crate::queue::ProducerEpoch;
 pub use crate::storage::Requests;
+use crate::storage::StoreClock;
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -58,6 +59,8 @@ pub struct ReceivedInterval {
     pub messages: u64,
     /// Their latencies, warm-up left out; `None` where there were none.
     pub latency: Option<LatencySummary>,
+    /// The chosen percentiles of these, in microseconds; empty where there were none.
+    pub percentiles_us: Vec<u64>,
     /// At its end: how long ago the last message that was delivered had been due, in microseconds. `None`
     /// before the first.
     pub lag_us: Option<i64>,
@@ -98,6 +101,10 @@ pub struct ProducerSummary {
     pub interrupted: bool,
     /// The `Server` header of the store's answers.
     pub store_server: Option<String>,
+    /// How far the wall clock was stepped during the run, in microseconds.
+    pub wall_clock_step_us: i64,
+    /// The store's clock against this host's: roles on different hosts are compared through it.
+    pub store_clock: Option<StoreClock>,
     /// Attempts on the wire, from the process's start.
     pub requests: Requests,
     /// Of these, the ones sent once it was ready: opening the table left out.
@@ -129,6 +136,8 @@ pub struct ConsumerSummary {
     pub warmup: u64,
     /// From due to delivered, after the warm-up; `None` where nothing was measured.
     pub latency: Option<LatencySummary>,
+    /// The chosen percentiles of that; empty where nothing was measured.
+    pub percentiles: Vec<ChosenPercentile>,
     /// From handed over to delivered, for messages of our own producers: without the producer's own lateness.
     pub latency_since_handed_over: Option<LatencySummary>,
     /// Where that time went, for messages of our own producers.
@@ -154,6 +163,8 @@ pub struct ConsumerSummary {
     pub receiving_seconds: f64,
     /// How far the wall clock was stepped during the run, in microseconds.
     pub wall_clock_step_us: i64,
+    /// The store's clock against this host's: roles on different hosts are compared through it.
+    pub store_clock: Option<StoreClock>,
     /// What it took of the machine.
     pub effort: Effort,
     /// Attempts on the wire, from the process's start.

@@ -6,6 +6,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "cli/clocks.rs"]
+mod clocks;
 #[path = "cli/frozen.rs"]
 mod frozen;
 #[path = "cli/harness.rs"]

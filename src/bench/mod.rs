@@ -3,7 +3,7 @@
 //!
 //! The children get ordinary documented flags; the command that is printed can be run by hand. Secrets
 //! go by environment only. What a step found out is written when the step ends, so that a later failure
-//! loses nothing. Whatever happens to the bench, no child is left: they are killed when a [`child`] is
+//! loses nothing. Whatever happens to the bench, no child is left: they are killed when a child is
 //! dropped, and they end by themselves when their standard input closes.
 
 mod child;
@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use crate::clock;
 use crate::exit::Exit;
+use crate::measure::Percentiles;
 use crate::report::{self, Outcome, PartialFile, RunInfo, StepReport};
 use crate::stop::Stop;
 use crate::storage::{Prefix, PrefixLock, StorageError, Store};
@@ -45,6 +46,8 @@ pub struct Config {
     pub commit_interval: Duration,
     /// Length of the timeline's intervals.
     pub interval: Seconds,
+    /// Percentiles in the extra files.
+    pub percentiles: Percentiles,
     /// The consumer's longest pause between two questions, in seconds.
     pub idle_pause_seconds: f64,
     /// Flags that both roles get as they are.
@@ -125,7 +128,7 @@ async fn sweep(
         let (step, timeline) = step::run(config, rate, &prefix, stop, console).await?;
         PartialFile::write_whole(
             &config.output_dir.join(format!("{rate}.intervals.csv")),
-            &report::intervals_csv(&timeline),
+            &report::intervals_csv(&config.percentiles, &timeline),
         )?;
         PartialFile::write_whole(
             &config.output_dir.join(format!("{rate}.json")),
@@ -133,7 +136,10 @@ async fn sweep(
         )?;
         console.step_ended(&step);
         steps.push(step);
-        PartialFile::write_whole(&config.output_dir.join("summary.csv"), &report::summary_csv(steps))?;
+        PartialFile::write_whole(
+            &config.output_dir.join("summary.csv"),
+            &report::summary_csv(&config.percentiles, steps),
+        )?;
         if !config.keep_data {
             clean(store, &prefix, stop).await?;
         }

@@ -11,10 +11,13 @@ use super::delay::DelayArgs;
 use super::failure::Failure;
 use super::signals;
 use super::storage::{self, BackendArg, StorageArgs};
-use super::stream::{ArrivalArgs, CommitArgs, MessageArgs, PollArgs, TimelineArgs, value_name};
+use super::stream::{
+    ArrivalArgs, CommitArgs, MessageArgs, PercentileArgs, PollArgs, TimelineArgs, value_name,
+};
 use crate::bench::{self, BenchError, ChildFlags, Config};
 use crate::exit::Exit;
 use crate::machine::{Machine, memory_bytes};
+use crate::queue::deltalake_version;
 use crate::report::{Outcome, Prices, RunInfo, cost_table, lock_directory, prepare_directory, table};
 use crate::server::{self, Delays, Server};
 use crate::storage::{Backend, Credentials, Prefix, Store};
@@ -50,6 +53,9 @@ pub(super) struct Args {
 
     #[command(flatten)]
     timeline: TimelineArgs,
+
+    #[command(flatten)]
+    percentiles: PercentileArgs,
 
     /// Leave messages out of the figures that were due this long after the first, in seconds
     /// [default: a tenth of --seconds-to-stream, at most 30]
@@ -175,10 +181,12 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         warmup_seconds,
         commit_interval: args.commit.interval(),
         interval: args.timeline.interval_seconds,
+        percentiles: args.percentiles.percentiles.clone(),
         idle_pause_seconds: poll.longest_pause().as_secs_f64(),
         flags: args.child_flags(&store),
         info: RunInfo {
             version: VERSION.to_owned(),
+            deltalake_version: deltalake_version().to_owned(),
             store: format!("{}, {}", backend.name(), store.describe()),
             delays,
             seconds_to_stream: args.seconds_to_stream.as_f64(),
@@ -351,6 +359,7 @@ impl Args {
         flags.producer.extend(["--seed".to_owned(), self.arrival.seed.to_string()]);
         flags.producer.extend(["--payload".to_owned(), value_name(&self.message.payload)]);
         flags.producer.extend(["--data-encoding".to_owned(), value_name(&self.message.data_encoding)]);
+        flags.consumer.extend(["--percentiles".to_owned(), self.percentiles.percentiles.to_string()]);
         flags.consumer.extend(["--poll".to_owned(), value_name(&self.poll.poll)]);
         if let Some(interval_ms) = self.poll.poll_interval_ms {
             flags.consumer.extend(["--poll-interval-ms".to_owned(), interval_ms.to_string()]);

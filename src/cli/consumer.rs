@@ -10,11 +10,11 @@ use super::failure::Failure;
 use super::producer::{RoleArgs, give_up, interrupted, report};
 use super::signals;
 use super::storage::{self, StorageArgs};
-use super::stream::{CommitArgs, PollArgs, TimelineArgs};
+use super::stream::{CommitArgs, PercentileArgs, PollArgs, TimelineArgs};
 use crate::consumer::{self, Config, Interval, Sink};
 use crate::events::{ConsumerSummary, Ended, Event, ReceivedInterval};
 use crate::exit::Exit;
-use crate::measure::PercentileRow;
+use crate::measure::{PercentileRow, Percentiles};
 use crate::queue::{ConsumerOptions, Lake, Start};
 use crate::report::{Hlog, PartialFile, RateCsv, RawCsv, prepare_directory};
 use crate::storage::{LakePath, Store};
@@ -60,6 +60,9 @@ pub(super) struct Args {
 
     #[command(flatten)]
     timeline: TimelineArgs,
+
+    #[command(flatten)]
+    percentiles: PercentileArgs,
 
     /// Where to begin: `earliest`, `latest`, or a version
     #[arg(long, env = "S3MQ_START", value_name = "WHERE", default_value = "earliest", value_parser = parse_start)]
@@ -137,6 +140,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         warmup: std::time::Duration::from_secs_f64(args.warmup_seconds),
         drain_timeout: args.drain_timeout_seconds.as_duration(),
         interval: args.timeline.interval_seconds.as_duration(),
+        percentiles: args.percentiles.percentiles.clone(),
         anchor,
     };
     let store = args.storage.resolve_lake(&args.lake_path)?;
@@ -210,6 +214,7 @@ struct Files {
     rows: Option<RateCsv<PartialFile>>,
     raw: Option<RawCsv<PartialFile>>,
     hlog: Option<Hlog<PartialFile>>,
+    percentiles: Percentiles,
 }
 
 impl Files {
@@ -223,6 +228,7 @@ impl Files {
         Ok(Self {
             rows: args.output_path.as_ref().map(|path| RateCsv::new(create(path)?)).transpose()?,
             raw: args.raw_output.as_ref().map(|path| RawCsv::new(create(path)?)).transpose()?,
+            percentiles: args.percentiles.percentiles.clone(),
             hlog: args.hlog_output.as_ref().map(|path| Hlog::new(create(path)?)).transpose()?,
         })
     }
@@ -269,6 +275,12 @@ impl Sink for Files {
             index: interval.index,
             messages: interval.messages,
             latency: interval.sample.latencies.summary(),
+            percentiles_us: self
+                .percentiles
+                .of(&interval.sample.latencies)
+                .iter()
+                .map(|chosen| chosen.us)
+                .collect(),
             lag_us: interval.lag_us,
         }));
         match &mut self.hlog {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::failure::Failure;
+use crate::measure::Percentiles;
 use crate::producer::{self, STAMP_BYTES};
 use crate::queue::{Batch, DataEncoding, Poll};
 use crate::units::Seconds;
@@ -90,6 +91,14 @@ pub(super) struct TimelineArgs {
     /// Length of the timeline's intervals, in seconds
     #[arg(long, env = "S3MQ_INTERVAL_SECONDS", value_name = "SECONDS", default_value = "1")]
     pub interval_seconds: Seconds,
+}
+
+/// Which percentiles the extra files show.
+#[derive(Clone, Debug, Args)]
+pub(super) struct PercentileArgs {
+    /// Percentiles in the extra files (intervals, JSON, summary); {rate}.csv always has 50,75,85,95,99
+    #[arg(long, env = "S3MQ_PERCENTILES", value_name = "LIST", default_value_t = Percentiles::default())]
+    pub percentiles: Percentiles,
 }
 
 /// What a message is.

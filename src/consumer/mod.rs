@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::clock::{Anchor, monotonic_ns};
 use crate::events::{ConsumerSummary, Ended, Event, Requests};
 use crate::machine::Effort;
-use crate::measure::{Ledger, Meter, PercentileRow, Sample};
+use crate::measure::{Ledger, Meter, PercentileRow, Percentiles, Sample};
 use crate::queue::{Consumer, ConsumerOptions, Lake, ProducerEpoch, QueueError, Received, ReceivedBatch};
 use crate::stop::Stop;
 use way::Way;
@@ -37,6 +37,8 @@ pub struct Config {
     pub drain_timeout: Duration,
     /// Length of the timeline's intervals.
     pub interval: Duration,
+    /// Percentiles for the summary.
+    pub percentiles: Percentiles,
     /// The clock that received times are made of.
     pub anchor: Anchor,
 }
@@ -159,7 +161,7 @@ pub async fn run(
     tally.last_row(sink)?;
     tally.end_interval(sink)?;
     let first_version = queue.first_version();
-    Ok(tally.into_summary(ended, first_version, lake, &opening))
+    Ok(tally.into_summary(&config.percentiles, ended, first_version, lake, &opening))
 }
 
 async fn until(deadline: Option<Instant>) {
@@ -302,6 +304,7 @@ impl Tally {
 
     fn into_summary(
         self,
+        percentiles: &Percentiles,
         ended: Ended,
         first_version: u64,
         lake: &Lake,
@@ -315,6 +318,7 @@ impl Tally {
             received: self.received,
             warmup,
             latency: total.latencies.summary(),
+            percentiles: percentiles.of(&total.latencies),
             latency_since_handed_over: total.since_handed_over.summary(),
             stages: total.stages.summary(),
             negative_latencies: total.latencies.negative(),
@@ -327,6 +331,7 @@ impl Tally {
             last_version: self.last_version,
             receiving_seconds: receiving_ns as f64 / 1e9,
             wall_clock_step_us: self.anchor.wall_clock_step_us(),
+            store_clock: lake.store().clock(),
             effort: Effort::so_far(),
             running_requests: lake.store().requests().since(opening),
             requests: lake.store().requests(),

@@ -9,6 +9,8 @@
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
+use super::percentiles::is_supported;
+
 /// Latencies in microseconds.
 #[derive(Clone, Debug)]
 pub struct Latencies {
@@ -133,13 +135,9 @@ impl Latencies {
     }
 }
 
-/// Those of the percentiles that `count` values don't support: fewer than ten values are expected beyond
-/// one, so that another run may well give quite another figure. The 99th needs a thousand values, the
-/// median twenty.
+/// Those of the percentiles that `count` values don't support.
 pub(super) fn unsupported_percentiles(count: u64, percentiles: &[u8]) -> Vec<u8> {
-    const LEAST_BEYOND: u64 = 10;
-    let is_unsupported = |percentile| count.saturating_mul(100 - u64::from(percentile)) < 100 * LEAST_BEYOND;
-    percentiles.iter().copied().filter(|&percentile| is_unsupported(percentile)).collect()
+    percentiles.iter().copied().filter(|&percentile| !is_supported(f64::from(percentile), count)).collect()
 }
 
 /// Figures of a set of latencies, in microseconds. Percentiles are nearest-rank, within 0.1 %.

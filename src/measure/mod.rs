@@ -4,11 +4,13 @@
 mod latency;
 mod ledger;
 mod meter;
+mod percentiles;
 mod stages;
 mod trend;
 
 pub use latency::{Latencies, LatencySummary};
 pub use ledger::{Integrity, Ledger, StreamIntegrity};
 pub use meter::{Meter, PercentileRow, REPORTED_PERCENTILES, Sample};
+pub use percentiles::{ChosenPercentile, Percentiles};
 pub use stages::{Stage, StageSummary, Waterfall};
 pub use trend::theil_sen_slope;

@@ -1,6 +1,6 @@
 //! The producer role: an open loop that sends messages when they are due, whatever the store does.
 //!
-//! A [`pacer`] thread hands messages over on an absolute schedule and cuts them into batches at the
+//! A pacer thread hands messages over on an absolute schedule and cuts them into batches at the
 //! commit interval; the [queue](crate::queue) uploads and commits them. When the store is slower than
 //! the schedule, batches grow (up to [`MAX_BATCH_BYTES`]) and messages are handed over late, which
 //! `send_delay` shows; their stamps stay those of the schedule, so that a consumer sees the wait as
@@ -98,6 +98,7 @@ pub async fn run(
     let opening = lake.store().requests();
     tell(Event::Ready);
 
+    let anchor = config.anchor;
     let (sender, mut batches) = mpsc::channel(1);
     let (intervals, mut ended) = mpsc::unbounded_channel::<SentInterval>();
     let pacer = Pacer {
@@ -105,9 +106,9 @@ pub async fn run(
         start_ns: clock::monotonic_ns(),
         grace_ns: config.grace.as_nanos() as u64,
         interval_ns: config.commit_interval.as_nanos() as u64,
-        timeline: Timeline::new(&config.anchor, config.interval, intervals),
+        timeline: Timeline::new(&anchor, config.interval, intervals),
         payload: Payload::new(config.message_size, config.padding, rand::random()),
-        anchor: config.anchor,
+        anchor: anchor.clone(),
         stop: stop.clone(),
         batches: sender,
     };
@@ -163,6 +164,8 @@ pub async fn run(
         effort: Effort::so_far(),
         interrupted: stop.is_set() && handed_over < planned,
         store_server: lake.store().server(),
+        wall_clock_step_us: anchor.wall_clock_step_us(),
+        store_clock: lake.store().clock(),
         running_requests: lake.store().requests().since(&opening),
         requests: lake.store().requests(),
     })

@@ -43,6 +43,11 @@ mod stamps;
 mod table;
 mod tail;
 
+/// Version of delta-rs that the queue is built on.
+pub fn deltalake_version() -> &'static str {
+    deltalake::crate_version()
+}
+
 pub use batch::Batch;
 pub use consumer::{Consumer, ConsumerOptions, LostFile, Received, ReceivedBatch, Start};
 pub use entry::{EndOfStream, Origin, ProducerEpoch};

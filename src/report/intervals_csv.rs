@@ -5,7 +5,7 @@
 //! percentiles are of that interval alone. Seconds with six decimals; empty where nothing was measured.
 
 use crate::events::{ReceivedInterval, SentInterval};
-use crate::measure::LatencySummary;
+use crate::measure::{LatencySummary, Percentiles};
 
 /// One interval of both timelines.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,6 +20,8 @@ pub struct TimelineRow {
     pub backlog: u64,
     /// Latencies of what was delivered in it, the warm-up left out.
     pub latency: Option<LatencySummary>,
+    /// The chosen percentiles of these, in microseconds; empty where there were none.
+    pub percentiles_us: Vec<u64>,
     /// At its end: how long ago the last message that was delivered had been due.
     pub lag_us: Option<i64>,
     /// How late messages were handed over in it.
@@ -54,6 +56,11 @@ pub fn join(interval_seconds: f64, sent: &[SentInterval], received: &[ReceivedIn
                 received: row_received,
                 backlog: sent_total.saturating_sub(received_total),
                 latency: received.iter().find_map(|row| row.latency.clone()),
+                percentiles_us: received
+                    .iter()
+                    .map(|row| row.percentiles_us.clone())
+                    .find(|us| !us.is_empty())
+                    .unwrap_or_default(),
                 lag_us,
                 send_delay: sent.iter().find_map(|row| row.send_delay.clone()),
             }
@@ -61,47 +68,34 @@ pub fn join(interval_seconds: f64, sent: &[SentInterval], received: &[ReceivedIn
         .collect()
 }
 
-/// The bytes of the file.
-pub fn intervals_csv(rows: &[TimelineRow]) -> Vec<u8> {
+/// The bytes of the file, with these percentiles.
+pub fn intervals_csv(percentiles: &Percentiles, rows: &[TimelineRow]) -> Vec<u8> {
     let mut writer = csv::Writer::from_writer(Vec::new());
+    let before = ["time_from_start", "sent", "received"].map(str::to_owned);
+    let after =
+        ["max", "backlog", "lag", "send_delay_p50", "send_delay_p99", "send_delay_max"].map(str::to_owned);
     // Writing to memory can't fail.
-    let _ = writer.write_record([
-        "time_from_start",
-        "sent",
-        "received",
-        "p50",
-        "p75",
-        "p85",
-        "p95",
-        "p99",
-        "max",
-        "backlog",
-        "lag",
-        "send_delay_p50",
-        "send_delay_p99",
-        "send_delay_max",
-    ]);
+    let _ = writer.write_record(before.into_iter().chain(percentiles.names()).chain(after));
     for row in rows {
         let seconds = |us: Option<i64>| us.map_or_else(String::new, |us| format!("{:.6}", us as f64 / 1e6));
         let figure = |summary: &Option<LatencySummary>, figure: fn(&LatencySummary) -> u64| {
             seconds(summary.as_ref().map(|summary| figure(summary) as i64))
         };
-        let _ = writer.write_record([
-            format!("{:.6}", row.time_from_start_seconds),
-            row.sent.to_string(),
-            row.received.to_string(),
-            figure(&row.latency, |l| l.p50_us),
-            figure(&row.latency, |l| l.p75_us),
-            figure(&row.latency, |l| l.p85_us),
-            figure(&row.latency, |l| l.p95_us),
-            figure(&row.latency, |l| l.p99_us),
+        let chosen = percentiles
+            .iter()
+            .enumerate()
+            .map(|(index, _)| seconds(row.percentiles_us.get(index).map(|&us| us as i64)));
+        let before =
+            [format!("{:.6}", row.time_from_start_seconds), row.sent.to_string(), row.received.to_string()];
+        let after = [
             figure(&row.latency, |l| l.max_us),
             row.backlog.to_string(),
             seconds(row.lag_us),
             figure(&row.send_delay, |l| l.p50_us),
             figure(&row.send_delay, |l| l.p99_us),
             figure(&row.send_delay, |l| l.max_us),
-        ]);
+        ];
+        let _ = writer.write_record(before.into_iter().chain(chosen).chain(after));
     }
     writer.into_inner().unwrap_or_default()
 }
@@ -113,7 +107,13 @@ mod tests {
     #[test]
     fn both_timelines_stand_in_one_row_and_gaps_are_zeros() {
         let sent = |index, messages| SentInterval { index, messages, send_delay: None };
-        let received = |index, messages, lag_us| ReceivedInterval { index, messages, latency: None, lag_us };
+        let received = |index, messages, lag_us| ReceivedInterval {
+            index,
+            messages,
+            latency: None,
+            percentiles_us: vec![],
+            lag_us,
+        };
         let rows = join(
             1.0,
             &[sent(10, 100), sent(11, 100), sent(12, 50)],
@@ -133,7 +133,7 @@ mod tests {
                 (5.0, 0, 130, 0, Some(90_000)),
             ]
         );
-        let text = String::from_utf8(intervals_csv(&rows)).unwrap();
+        let text = String::from_utf8(intervals_csv(&Percentiles::default(), &rows)).unwrap();
         assert_eq!(text.lines().nth(2), Some("2.000000,100,120,,,,,,,80,0.300000,,,"));
     }
 

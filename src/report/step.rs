@@ -56,6 +56,8 @@ impl std::fmt::Display for Verdict {
 pub struct RunInfo {
     /// s3mq's version and commit.
     pub version: String,
+    /// Version of delta-rs.
+    pub deltalake_version: String,
     /// The store, without secrets.
     pub store: String,
     /// How much longer the store took on purpose, as `commit-put=200ms`; empty where it didn't.

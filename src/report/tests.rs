@@ -5,7 +5,7 @@ use uuid::Uuid;
 use super::*;
 use crate::events::{ConsumerSummary, Ended, ProducerSummary, Requests};
 use crate::machine::{Effort, Machine};
-use crate::measure::{Integrity, Sample};
+use crate::measure::{Integrity, Percentiles, Sample};
 use crate::queue::ProducerEpoch;
 
 fn nothing_measured() -> StepReport {
@@ -27,6 +27,8 @@ fn nothing_measured() -> StepReport {
         effort,
         interrupted: false,
         store_server: None,
+        wall_clock_step_us: 0,
+        store_clock: None,
         requests: requests.clone(),
         running_requests: requests.clone(),
     };
@@ -35,6 +37,8 @@ fn nothing_measured() -> StepReport {
         received: 0,
         warmup: 0,
         latency: None,
+        percentiles: Vec::new(),
+        latency_since_handed_over: None,
         stages: Vec::new(),
         negative_latencies: 0,
         unreadable: 0,
@@ -45,6 +49,7 @@ fn nothing_measured() -> StepReport {
         first_version: 0,
         last_version: None,
         receiving_seconds: 0.0,
+        store_clock: None,
         wall_clock_step_us: 0,
         effort,
         requests: requests.clone(),
@@ -108,7 +113,7 @@ fn what_was_not_measured_is_empty_null_or_a_dash() {
         assert!(dollars.is_number() || name == "requests_per_million_messages", "{name}: {dollars}");
     }
 
-    let summary = text(summary_csv(&steps));
+    let summary = text(summary_csv(&Percentiles::default(), &steps));
     let mut lines = summary.lines().map(|line| line.split(',').collect::<Vec<_>>());
     let (header, row) = (lines.next().unwrap(), lines.next().unwrap());
     for (name, field) in header.into_iter().zip(row) {
@@ -123,5 +128,5 @@ fn what_was_not_measured_is_empty_null_or_a_dash() {
     let mut hlog = Hlog::new(Vec::new()).unwrap();
     hlog.interval(5_000_000, 1_000_000, &Sample::default()).unwrap();
     assert_eq!(merge_hlogs(&[hlog.into_inner()]).unwrap().len(), 0);
-    assert_eq!(text(intervals_csv(&join(1.0, &[], &[]))).lines().count(), 1);
+    assert_eq!(text(intervals_csv(&Percentiles::default(), &join(1.0, &[], &[]))).lines().count(), 1);
 }

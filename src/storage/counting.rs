@@ -12,12 +12,16 @@ use async_trait::async_trait;
 use aws_sdk_s3::config::interceptors::FinalizerInterceptorContextRef;
 use aws_sdk_s3::config::{ConfigBag, Intercept, RuntimeComponents};
 use aws_sdk_s3::error::BoxError;
-use http::header::{CONTENT_LENGTH, SERVER};
+use http::header::{CONTENT_LENGTH, DATE, SERVER};
 use object_store::ClientOptions;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
 };
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+
+use super::store_clock::{OffsetBounds, StoreClock};
+use crate::clock;
 
 /// What an attempt is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,6 +94,8 @@ pub struct RequestCounts {
     by_purpose: [Counter; Purpose::ALL.len()],
     /// What the store calls itself in its answers.
     server: OnceLock<String>,
+    /// What their dates say of its clock.
+    clock: Mutex<OffsetBounds>,
 }
 
 impl RequestCounts {
@@ -112,6 +118,24 @@ impl RequestCounts {
         }
         counter.bytes_sent.fetch_add(sent, Relaxed);
         counter.bytes_received.fetch_add(received, Relaxed);
+    }
+
+    /// The store's clock against ours, as far as the answers tell.
+    pub fn store_clock(&self) -> Option<StoreClock> {
+        self.clock.lock().estimate()
+    }
+
+    /// Takes in what an answer's headers tell of the store.
+    fn look_at(&self, headers: &http::HeaderMap, asked_us: i64) {
+        let text = |name| headers.get(name).and_then(|value: &http::HeaderValue| value.to_str().ok());
+        if self.server.get().is_none()
+            && let Some(server) = text(SERVER)
+        {
+            let _ = self.server.set(server.to_owned());
+        }
+        if let Some(date) = text(DATE) {
+            self.clock.lock().observe(date, asked_us, clock::wall_us());
+        }
     }
 
     /// The `Server` header of the first answer that had one.
@@ -224,14 +248,11 @@ impl HttpService for CountingService {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let (method, uri) = (request.method().clone(), request.uri().clone());
         let sent = request.body().content_length() as u64;
+        let asked_us = clock::wall_us();
         let response = self.inner.execute(request).await;
         let (status, received) = match &response {
             Ok(response) => {
-                if self.counts.server.get().is_none()
-                    && let Some(server) = response.headers().get(SERVER).and_then(|value| value.to_str().ok())
-                {
-                    let _ = self.counts.server.set(server.to_owned());
-                }
+                self.counts.look_at(response.headers(), asked_us);
                 (Some(response.status().as_u16()), content_length(response.headers()))
             }
             Err(_) => (None, 0),

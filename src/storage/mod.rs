@@ -3,7 +3,7 @@
 //! ONE [`Config`] builds both clients: the [`object_store`] one that carries the queue's traffic and
 //! the AWS SDK one that administers the bucket. Nothing is taken from ambient `AWS_*` variables
 //! except what [`Config::resolve`] names, so that both always talk to the same endpoint with the
-//! same credentials. Every attempt either client puts on the wire is counted ([`counting`]), beneath
+//! same credentials. Every attempt either client puts on the wire is counted (`counting`), beneath
 //! its retries.
 //!
 //! What it does not do: know anything of Delta or of messages. It sees keys and bytes.
@@ -16,6 +16,7 @@ mod error;
 mod lake_path;
 mod lock;
 mod preflight;
+mod store_clock;
 
 use std::sync::Arc;
 
@@ -32,6 +33,7 @@ pub use error::{StorageError, one_line};
 pub use lake_path::{LakePath, Prefix};
 pub use lock::PrefixLock;
 pub use preflight::{Check, RoundTrip, preflight, round_trips};
+pub use store_clock::StoreClock;
 
 /// A connection to one bucket: the two clients of one configuration, and the count of what they
 /// sent. Cheap to clone.
@@ -121,6 +123,11 @@ impl Store {
     /// The `Server` header of the store's answers, once one had it.
     pub fn server(&self) -> Option<String> {
         self.requests.server().map(str::to_owned)
+    }
+
+    /// The store's clock against this host's, from the answers so far.
+    pub fn clock(&self) -> Option<StoreClock> {
+        self.requests.store_clock()
     }
 
     /// What has been sent so far by both clients, each attempt counted.
