@@ -35,6 +35,7 @@ fn nothing_measured() -> StepReport {
         received: 0,
         warmup: 0,
         latency: None,
+        latency_since_handed_over: None,
         stages: Vec::new(),
         negative_latencies: 0,
         unreadable: 0,
