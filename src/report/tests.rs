@@ -81,6 +81,7 @@ fn text(bytes: Vec<u8>) -> String {
 #[test]
 fn what_was_not_measured_is_empty_null_or_a_dash() {
     let info = RunInfo {
+        deltalake_version: String::new(),
         version: String::new(),
         store: String::new(),
         delays: String::new(),
