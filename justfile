@@ -30,7 +30,7 @@ fmt:
 
 # The sweep of the README: 10,000 to 250,000 messages a second, on the store that the environment names
 bench commit_ms="1000" *flags="":
-    cargo run --release -- bench --range-start 10000 --range-end 250000 --range-step 40000 --seconds-to-stream 60 --autocommit-duration-ms {{commit_ms}} {{flags}}
+    cargo run --release -- bench --range-start 10000 --range-end 250000 --range-step 40000 --seconds-to-stream 30 --autocommit-duration-ms {{commit_ms}} {{flags}}
 
 # A short bench on the embedded store
 smoke:
