@@ -323,19 +323,19 @@ impl Args {
 
     fn embedded_store(&self, server: &Server) -> Result<crate::storage::Config, Failure> {
         let keys = server.credentials();
-        let overrides = crate::storage::Overrides {
-            endpoint: Some(server.endpoint()),
-            bucket: Some(EMBEDDED_BUCKET.to_owned()),
-            region: self.storage.region.clone(),
-            request_timeout: Some(self.storage.request_timeout_seconds.as_duration()),
-            retry_timeout: Some(self.storage.retry_timeout_seconds.as_duration()),
-        };
-        let environment = |name: &str| match name {
-            "MINIO_S3_ACCESS_KEY" => Some(keys.access_key.clone()),
-            "MINIO_S3_SECRET_ACCESS_KEY" => Some(keys.secret_key.clone()),
-            _ => None,
-        };
-        Ok(crate::storage::Config::resolve(Backend::Minio, &overrides, environment)?)
+        let store = crate::storage::Config::of_server(
+            &server.endpoint(),
+            EMBEDDED_BUCKET,
+            &keys.access_key,
+            &keys.secret_key,
+        )?;
+        Ok(crate::storage::Config {
+            region: self.storage.region.clone().unwrap_or_else(|| store.region.clone()),
+            ..store.with_timeouts(
+                self.storage.request_timeout_seconds.as_duration(),
+                self.storage.retry_timeout_seconds.as_duration(),
+            )
+        })
     }
 
     fn child_flags(&self, store: &crate::storage::Config) -> ChildFlags {

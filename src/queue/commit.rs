@@ -152,7 +152,7 @@ mod tests {
     use crate::queue::entry::{EndOfStream, ProducerEpoch, commit_of_end};
     use crate::queue::{Producer, ProducerOptions};
     use crate::server::{self, Server};
-    use crate::storage::{Backend, Config, Overrides, Store};
+    use crate::storage::{Config, Store};
 
     async fn table() -> (Server, Lake) {
         let server = Server::start(server::Config {
@@ -164,15 +164,9 @@ mod tests {
         })
         .await
         .unwrap();
-        let (endpoint, keys) = (server.endpoint(), server.credentials().clone());
-        let config = Config::resolve(Backend::Minio, &Overrides::default(), |name| match name {
-            "MINIO_S3_ENDPOINT" => Some(endpoint.clone()),
-            "MINIO_S3_BUCKET" => Some("s3mq".to_owned()),
-            "MINIO_S3_ACCESS_KEY" => Some(keys.access_key.clone()),
-            "MINIO_S3_SECRET_ACCESS_KEY" => Some(keys.secret_key.clone()),
-            _ => None,
-        })
-        .unwrap();
+        let keys = server.credentials();
+        let config =
+            Config::of_server(&server.endpoint(), "s3mq", &keys.access_key, &keys.secret_key).unwrap();
         let lake = Lake::new(&Store::connect(config).await.unwrap(), "queue".parse().unwrap()).unwrap();
         // Versions 0 (the table) and 1 (an end of stream).
         Producer::open(&lake, ProducerOptions::default()).await.unwrap().finish().await.unwrap();

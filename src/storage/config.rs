@@ -182,6 +182,28 @@ impl Config {
         })
     }
 
+    /// A bucket on an S3-compatible server with fixed keys; region and deadlines as by default.
+    ///
+    /// # Errors
+    /// When endpoint or bucket is malformed.
+    pub fn of_server(
+        endpoint: &str,
+        bucket: &str,
+        access_key: &str,
+        secret_key: &str,
+    ) -> Result<Self, ConfigError> {
+        let overrides = Overrides {
+            endpoint: Some(endpoint.to_owned()),
+            bucket: Some(bucket.to_owned()),
+            ..Overrides::default()
+        };
+        Self::resolve(Backend::Minio, &overrides, |name| match name {
+            "MINIO_S3_ACCESS_KEY" => Some(access_key.to_owned()),
+            "MINIO_S3_SECRET_ACCESS_KEY" => Some(secret_key.to_owned()),
+            _ => None,
+        })
+    }
+
     /// The same store with shorter deadlines, for asking whether it is there at all.
     pub fn with_timeouts(&self, request_timeout: Duration, retry_timeout: Duration) -> Self {
         Self { request_timeout, retry_timeout, ..self.clone() }

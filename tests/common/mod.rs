@@ -39,15 +39,9 @@ impl TestStore {
         })
         .await
         .unwrap();
-        let (endpoint, keys) = (server.endpoint(), server.credentials().clone());
-        let config = Config::resolve(Backend::Minio, &Overrides::default(), |name| match name {
-            "MINIO_S3_ENDPOINT" => Some(endpoint.clone()),
-            "MINIO_S3_BUCKET" => Some("s3mq".to_owned()),
-            "MINIO_S3_ACCESS_KEY" => Some(keys.access_key.clone()),
-            "MINIO_S3_SECRET_ACCESS_KEY" => Some(keys.secret_key.clone()),
-            _ => None,
-        })
-        .unwrap();
+        let keys = server.credentials();
+        let config =
+            Config::of_server(&server.endpoint(), "s3mq", &keys.access_key, &keys.secret_key).unwrap();
         Self { store: Store::connect(config).await.unwrap(), server: Some(server) }
     }
 
