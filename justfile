@@ -1,6 +1,6 @@
 # What there is to do; `just` alone lists it.
 default:
-    @just --list
+    @{{ quote(just_executable()) }} --list
 
 # Build the binary
 build:

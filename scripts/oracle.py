@@ -17,11 +17,17 @@ log as any tool of that family would, {rate}.hlog is left out and said to be.
 import argparse
 import csv
 import json
+import math
+import re
 import sys
 import warnings
+from fractions import Fraction
 from pathlib import Path
 
-import numpy as np
+try:
+    import numpy as np
+except ImportError:
+    sys.exit("oracle.py needs the Python package numpy: pip install numpy hdrhistogram")
 
 try:
     from hdrh.histogram import HdrHistogram
@@ -86,12 +92,12 @@ class Exact:
 
     def percentile(self, percentile):
         """Nearest rank, in whole numbers: the smallest value that `percentile` % of all don't exceed."""
-        rank = max(-(-self.count * percentile // 100), 1)
+        rank = max(math.ceil(self.count * Fraction(str(percentile)) / 100), 1)
         return int(self.values[rank - 1]) if self.count else None
 
-    def compare(self, check, what, told):
+    def compare(self, check, what, told, percentiles=PERCENTILES):
         """`told` gives what the file says of a percentile."""
-        for percentile in PERCENTILES:
+        for percentile in percentiles:
             check.percentile(f"{what} p{percentile}", told(percentile), self.percentile(percentile), self.largest)
 
 
@@ -149,6 +155,9 @@ def check_json(run):
     check.same("max", told.get("max_us"), exact.largest)
     check.close("mean", told.get("mean_us"), exact.mean)
     exact.compare(check, "latency", lambda percentile: told.get(f"p{percentile}_us"))
+    for row in run.consumer["percentiles"]:
+        what, exact_us = f"chosen p{row['percentile']}", exact.percentile(row["percentile"])
+        check.percentile(what, row["us"], exact_us, exact.largest)
     # At least ten samples beyond a percentile support it.
     unsupported = [percentile for percentile in PERCENTILES if exact.count * (100 - percentile) < 1000]
     if exact.count:
@@ -163,6 +172,13 @@ def check_json(run):
     return check
 
 
+def compare_chosen(check, what, row, exact):
+    """The percentiles of a row that --percentiles chose: the columns name them."""
+    chosen = [name[1:] for name in row if re.fullmatch(r"p[0-9.]+", name)]
+    check.holds(chosen, f"{what}: no percentiles")
+    exact.compare(check, what, lambda percentile: us(row[f"p{percentile}"]), chosen)
+
+
 def check_summary(run):
     check, exact = Check(f"summary.csv, rate {run.rate}"), run.exact
     with open(run.directory / "summary.csv", newline="") as file:
@@ -174,7 +190,7 @@ def check_summary(run):
         check.same("negative_latencies", int(row["negative_latencies"]), exact.negative)
         check.same("max", us(row["max"]), exact.largest)
         check.close("mean", float(row["mean"]) * 1e6 if row["mean"] else None, exact.mean, rounding=0.5)
-        exact.compare(check, "latency", lambda percentile: us(row[f"p{percentile}"]))
+        compare_chosen(check, "latency", row, exact)
     return check
 
 
@@ -209,7 +225,7 @@ def check_intervals(run):
         check.same(f"{what} time_from_start", us(row["time_from_start"]), (index + 1) * run.interval_us)
         check.same(f"{what} received", int(row["received"]), int(inside.sum()))
         check.same(f"{what} max", us(row["max"]), exact.largest)
-        exact.compare(check, what, lambda percentile: us(row[f"p{percentile}"]))
+        compare_chosen(check, what, row, exact)
         sent, received = sent + int(row["sent"]), received + int(inside.sum())
         check.same(f"{what} backlog", int(row["backlog"]), max(sent - received, 0))
         # How long ago what came last had been due.

@@ -295,6 +295,24 @@ impl Args {
             Some((flag, _)) => Err(Failure::usage(format!(
                 "{flag} goes with --s3-backend minio or s3; the embedded store has its own"
             ))),
+            None if self.storage.s3_backend.is_some() => Ok(()),
+            None => self.refuse_forgotten_store(),
+        }
+    }
+
+    /// Who has set variables of a store of their own would take the embedded store's figures for its.
+    fn refuse_forgotten_store(&self) -> Result<(), Failure> {
+        let others = [
+            ("MINIO_S3_BUCKET", "set that too"),
+            ("MINIO_S3_ACCESS_KEY", "set that too"),
+            ("MINIO_S3_SECRET_ACCESS_KEY", "set that too"),
+            ("AWS_S3_BUCKET", "give --s3-backend s3"),
+        ];
+        match others.iter().find(|(name, _)| storage::variable(name).is_some()) {
+            Some((name, remedy)) => Err(Failure::usage(format!(
+                "{name} is set and MINIO_S3_ENDPOINT is not; {remedy}, or --s3-backend embedded to bench the \
+                 embedded store"
+            ))),
             None => Ok(()),
         }
     }

@@ -128,6 +128,8 @@ impl Console for StepConsole {
     }
 
     fn step_progress(&mut self, sent: u64, received: u64) {
+        // The roles tell it at different moments; what was received had been sent.
+        let sent = sent.max(received);
         let text =
             format!("{} sent, {} received of {}", grouped(sent), grouped(received), grouped(self.planned));
         if let Some(progress) = &mut self.progress {

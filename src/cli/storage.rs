@@ -84,8 +84,8 @@ impl StorageArgs {
             BackendArg::S3 => Backend::S3,
             BackendArg::Embedded => {
                 return Err(Failure::usage(
-                    "the embedded store lives within `s3mq bench` only; start `s3mq serve`, export what it \
-                     prints, and use --s3-backend minio",
+                    "a store is needed: set MINIO_S3_ENDPOINT or give --s3-backend minio or s3 (the embedded \
+                     store is within `s3mq bench` only; `s3mq serve` starts one and prints its variables)",
                 ));
             }
         };

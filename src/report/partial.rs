@@ -78,7 +78,10 @@ pub fn lock_directory(directory: &Path) -> io::Result<File> {
     match lock.try_lock() {
         Err(TryLockError::WouldBlock) => Err(named(
             directory,
-            &io::Error::new(io::ErrorKind::WouldBlock, "another bench writes its results there"),
+            &io::Error::new(
+                io::ErrorKind::WouldBlock,
+                "another bench writes its results there; choose another, or wait",
+            ),
         )),
         // A file system without locks can't keep anybody off.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(lock),
