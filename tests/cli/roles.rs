@@ -153,7 +153,7 @@ fn a_consumer_that_starts_at_a_version_receives_what_is_there_from_it_on() {
 fn a_consumer_that_finds_nothing_but_lost_files_gives_up_too() {
     let store = Store::start();
     produce(&store, "--lake-path gone --rate 100 --messages 30");
-    assert!(store.delete(".parquet") > 0, "no data file to delete");
+    assert!(store.spoil(".parquet") > 0, "no data file to spoil");
     let consumer =
         store.s3mq("consumer --lake-path gone --expected-messages 30 --drain-timeout-seconds 1").run();
     consumer.exits(3).complains(&["30 lost"]);
