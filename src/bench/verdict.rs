@@ -5,7 +5,7 @@
 //! | `sustained` | achieved at least 99 % of the target; the backlog grows by at most 1 % of the rate (Theil-Sen slope); lag at the end of sending at most three commit intervals plus p99 |
 //! | `degrading` | it drained, but one of these fails |
 //! | `collapsed` | the drain deadline passed with versions unread |
-//! | `lossy` | committed messages were lost, unreadable, doubled or reordered |
+//! | `lossy` | committed messages were lost, unreadable, doubled or reordered, drained or not |
 //!
 //! A failing verdict is marked `harness-bound` where it may be our own fault: a role used more than
 //! 90 % of a core, or the pacer was late without the queue holding it up. Then the store isn't proven
@@ -30,6 +30,7 @@ pub(super) struct Evidence<'a> {
     pub timeline: &'a [TimelineRow],
 }
 
+const NOT_CAUGHT_UP: &str = "the consumer had not caught up when the drain deadline passed";
 const LEAST_ACHIEVED: f64 = 0.99;
 const MOST_BACKLOG_GROWTH: f64 = 0.01;
 const MOST_LAG_INTERVALS: f64 = 3.0;
@@ -40,15 +41,19 @@ const LATE_PACER_US: u64 = 20_000;
 /// The verdict, with what speaks against `sustained`.
 pub(super) fn verdict(evidence: &Evidence<'_>) -> Verdict {
     let mut reasons = Vec::new();
-    if !evidence.consumer.is_whole() && !evidence.collapsed {
+    // What a consumer that had not caught up didn't get to counts as unread, not as lost.
+    if !evidence.consumer.is_whole() {
         reasons.push("committed messages did not come through whole".to_owned());
+        if evidence.collapsed {
+            reasons.push(NOT_CAUGHT_UP.to_owned());
+        }
         return Verdict { outcome: Outcome::Lossy, harness_bound: false, reasons };
     }
     reasons.extend(evidence.shortfall());
     reasons.extend(evidence.growth());
     reasons.extend(evidence.lag());
     let outcome = if evidence.collapsed {
-        reasons.push("the consumer had not caught up when the drain deadline passed".to_owned());
+        reasons.push(NOT_CAUGHT_UP.to_owned());
         Outcome::Collapsed
     } else if reasons.is_empty() {
         Outcome::Sustained
@@ -231,11 +236,20 @@ mod tests {
     }
 
     #[test]
-    fn an_undrained_rate_collapsed_whatever_is_missing() {
+    fn an_undrained_rate_collapsed_and_is_lossy_where_what_did_come_was_not_whole() {
         let mut run = Run::well();
         run.collapsed = true;
-        run.consumer["integrity"]["streams"][0]["lost"] = json!(5);
+        run.consumer["integrity"]["streams"][0]["received"] = json!(15_000);
+        run.consumer["integrity"]["streams"][0]["ended_with"] = json!(null);
         assert_eq!(run.verdict().outcome, Outcome::Collapsed);
+        for field in ["lost", "duplicated", "out_of_order"] {
+            let before = run.consumer["integrity"]["streams"][0][field].take();
+            run.consumer["integrity"]["streams"][0][field] = json!(5);
+            let verdict = run.verdict();
+            assert_eq!(verdict.outcome, Outcome::Lossy, "{field}");
+            assert!(verdict.reasons[1].contains("not caught up"), "{verdict:?}");
+            run.consumer["integrity"]["streams"][0][field] = before;
+        }
     }
 
     #[test]

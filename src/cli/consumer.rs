@@ -144,6 +144,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         anchor,
     };
     let store = args.storage.resolve_lake(&args.lake_path)?;
+    one_file_each(&args)?;
     let mut files =
         Files::create(&args).map_err(|error| Failure::usage(format!("cannot write results: {error}")))?;
     let stop = signals::watch(args.role.exit_on_stdin_eof)?;
@@ -207,6 +208,26 @@ fn verdict(args: &Args, summary: &ConsumerSummary) -> Result<Exit, Failure> {
         )));
     }
     Ok(Exit::Ok)
+}
+
+/// Two results in one file would be a mix of both.
+fn one_file_each(args: &Args) -> Result<(), Failure> {
+    let files = [
+        ("--output-path", &args.output_path),
+        ("--raw-output", &args.raw_output),
+        ("--hlog-output", &args.hlog_output),
+    ];
+    for (index, (flag, path)) in files.iter().enumerate() {
+        for (other, taken) in &files[..index] {
+            if let (Some(path), Some(taken)) = (path, taken)
+                && std::path::absolute(path).ok() == std::path::absolute(taken).ok()
+            {
+                let path = path.display();
+                return Err(Failure::usage(format!("{other} and {flag} name the same file, {path}")));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The files of a consumer.

@@ -15,6 +15,7 @@ mod signals;
 mod storage;
 mod stream;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::builder::BoolishValueParser;
@@ -103,7 +104,12 @@ impl Cli {
 fn start_logging() {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("s3mq=warn,s3s=error"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false)
+        .init();
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ pub struct Config {
     pub log_frequency: u64,
     /// What was due within this after the first message is in no figure.
     pub warmup: Duration,
-    /// After the first message: give up when nothing came for this long.
+    /// After the first message, or the first that is lost: give up when nothing came for this long.
     pub drain_timeout: Duration,
     /// Length of the timeline's intervals.
     pub interval: Duration,
@@ -138,6 +138,7 @@ pub async fn run(
                             lost.path, lost.version, lost.reason,
                             lost.rows.map_or("an unknown number of".to_owned(), |rows| rows.to_string()),
                         );
+                        last_delivery = Some(Instant::now());
                         tally.lost_files += 1;
                         if lost.origin.is_none() {
                             tally.lost_untracked += lost.rows.unwrap_or(0);

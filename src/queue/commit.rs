@@ -46,6 +46,8 @@ pub(super) struct Committer {
 const TIP_MAY_BE_STALE: Duration = Duration::from_secs(30);
 const FIRST_BACK_OFF: Duration = Duration::from_millis(2);
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(1);
+/// Of one that lost to another producer: the store is well, and a turn will come.
+const LONGEST_CONFLICT_BACK_OFF: Duration = Duration::from_millis(100);
 
 impl Committer {
     /// Commits after `tip`, the table's latest version.
@@ -67,6 +69,7 @@ impl Committer {
         let (mut retries, mut conflicts) = (0, 0);
         let mut back_off = FIRST_BACK_OFF;
         loop {
+            let before = conflicts;
             let problem = match self.lake.write_entry(self.next, entry.clone(), commit_id).await {
                 Written::Yes => return Ok(self.landed(retries, conflicts)),
                 Written::Exists => match self.whose(commit_id).await? {
@@ -89,7 +92,13 @@ impl Committer {
             }
             // Full jitter: contenders that lost to the same commit must not meet again.
             tokio::time::sleep(back_off.mul_f64(rand::random::<f64>())).await;
-            back_off = (back_off * 2).min(LONGEST_BACK_OFF);
+            let longest = if conflicts > before { LONGEST_CONFLICT_BACK_OFF } else { LONGEST_BACK_OFF };
+            back_off = (back_off * 2).min(longest);
+            if conflicts > before {
+                // Others went on meanwhile. A version at a time, with a pause after each, would never
+                // catch up with them.
+                conflicts += self.pass_theirs(commit_id).await?;
+            }
         }
     }
 
@@ -121,6 +130,16 @@ impl Committer {
         }
         Access::Write.check(&self.lake, entry.protocol.as_ref(), entry.metadata.as_ref())?;
         Ok(Whose::Theirs)
+    }
+
+    /// Goes on to the first version that nobody has; how many were another writer's.
+    async fn pass_theirs(&mut self, commit_id: Uuid) -> Result<u32, QueueError> {
+        let mut passed = 0;
+        while matches!(self.whose(commit_id).await?, Whose::Theirs) {
+            self.next += 1;
+            passed += 1;
+        }
+        Ok(passed)
     }
 
     /// LISTs the log for its end, and looks at what others wrote since we last saw it.
@@ -181,6 +200,19 @@ mod tests {
 
     async fn versions(lake: &Lake) -> Vec<u64> {
         lake.list_versions(None, usize::MAX).await.unwrap()
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_committer_far_behind_catches_up_at_once() {
+        let (_server, lake) = table().await;
+        let mut other = Committer::after(lake.clone(), 1);
+        for _ in 0..60 {
+            let (commit_id, bytes) = entry();
+            other.commit(bytes, commit_id).await.unwrap();
+        }
+        let (commit_id, bytes) = entry();
+        let committed = Committer::after(lake.clone(), 1).commit(bytes, commit_id).await.unwrap();
+        assert_eq!(committed, Committed { version: 62, retries: 1, conflicts: 60 });
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -49,3 +49,12 @@ fn each_role_tells_how_far_its_clock_is_from_the_stores() {
     producer.check(offset_us.abs() <= uncertainty_us + 20_000, format_args!("{clock}"));
     producer.check(uncertainty_us <= 500_000, format_args!("{clock}"));
 }
+
+#[test]
+fn a_warning_in_a_file_has_no_colours() {
+    let store = Store::start();
+    let producer =
+        store.s3mq("producer --lake-path plain --rate max --messages 1 --clock-anchor 1:2:3").run();
+    producer.exits(0).check(producer.stderr.contains("another host"), "no warning");
+    producer.check(!producer.stderr.contains('\x1b'), "it is coloured");
+}

@@ -150,6 +150,17 @@ fn a_consumer_that_starts_at_a_version_receives_what_is_there_from_it_on() {
 }
 
 #[test]
+fn a_consumer_that_finds_nothing_but_lost_files_gives_up_too() {
+    let store = Store::start();
+    produce(&store, "--lake-path gone --rate 100 --messages 30");
+    assert!(store.spoil(".parquet") > 0, "no data file to spoil");
+    let consumer =
+        store.s3mq("consumer --lake-path gone --expected-messages 30 --drain-timeout-seconds 1").run();
+    consumer.exits(3).complains(&["30 lost"]);
+    consumer.check(consumer.event("consumed")["ended"] == "drain_timeout", "it ended for another reason");
+}
+
+#[test]
 fn two_producers_that_start_at_once_share_a_table_and_lose_nothing() {
     let store = Store::start();
     let consumer = store.s3mq("consumer --lake-path shared --producers 2").spawn();

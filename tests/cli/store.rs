@@ -1,6 +1,7 @@
 //! A store for the tests: `s3mq serve`, reached as its own output says.
 
 use std::fs;
+use std::path::Path;
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -50,16 +51,23 @@ impl Store {
     /// The keys of all objects, sorted.
     pub(crate) fn keys(&self) -> Vec<String> {
         let objects = fs::read_dir(self.server.path("data/buckets/s3mq")).unwrap().flatten();
-        let mut keys: Vec<_> = objects
-            .filter_map(|object| {
-                // A line of JSON, then the bytes. An object that is just being deleted has none.
-                let bytes = fs::read(object.path()).ok()?;
-                let header = bytes.split(|&byte| byte == b'\n').next()?;
-                Some(serde_json::from_slice::<Value>(header).ok()?["key"].as_str()?.to_owned())
-            })
-            .collect();
+        let mut keys: Vec<_> = objects.filter_map(|object| key(&object.path())).collect();
         keys.sort();
         keys
+    }
+
+    /// Zeroes the last eight bytes of the objects whose key ends like this; how many there were.
+    pub(crate) fn spoil(&self, ending: &str) -> usize {
+        let objects = fs::read_dir(self.server.path("data/buckets/s3mq")).unwrap().flatten();
+        objects
+            .filter(|object| key(&object.path()).is_some_and(|key| key.ends_with(ending)))
+            .map(|object| {
+                let mut bytes = fs::read(object.path()).unwrap();
+                let end = bytes.len() - 8;
+                bytes[end..].fill(0);
+                fs::write(object.path(), bytes).unwrap();
+            })
+            .count()
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -70,4 +78,12 @@ impl Store {
     pub(crate) fn finish(self) -> Finished {
         self.server.finish()
     }
+}
+
+/// The key of the object in this file: a line of JSON has it, then come the bytes. An object that is just
+/// being deleted has none.
+fn key(file: &Path) -> Option<String> {
+    let bytes = fs::read(file).ok()?;
+    let header = bytes.split(|&byte| byte == b'\n').next()?;
+    Some(serde_json::from_slice::<Value>(header).ok()?["key"].as_str()?.to_owned())
 }

@@ -199,6 +199,15 @@ fn a_result_file_whose_name_is_taken_by_a_directory_is_refused() {
 }
 
 #[test]
+fn two_results_in_one_file_are_refused() {
+    for files in ["--output-path a.csv --raw-output a.csv", "--raw-output a --hlog-output ./a"] {
+        with_variables(&format!("consumer --lake-path queue {files}"))
+            .run()
+            .refuses(&["same file", "--raw-output"]);
+    }
+}
+
+#[test]
 fn a_message_that_cannot_hold_its_stamp_is_refused() {
     for size in ["0", "16"] {
         s3mq(BENCH).arg("--message-size").arg(size).run().refuses(&["--message-size", "17"]);
