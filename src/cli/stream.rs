@@ -85,11 +85,19 @@ impl CommitArgs {
     }
 }
 
+/// A timeline of shorter intervals would fill the disk rather than tell anything.
+fn parse_interval(text: &str) -> Result<Seconds, String> {
+    match text.parse::<Seconds>()? {
+        interval if interval.as_f64() < 0.01 => Err("must be at least 0.01".to_owned()),
+        interval => Ok(interval),
+    }
+}
+
 /// How finely the timeline is cut.
 #[derive(Clone, Debug, Args)]
 pub(super) struct TimelineArgs {
-    /// Length of the timeline's intervals, in seconds
-    #[arg(long, env = "S3MQ_INTERVAL_SECONDS", value_name = "SECONDS", default_value = "1")]
+    /// Length of the timeline's intervals, in seconds, at least 0.01
+    #[arg(long, env = "S3MQ_INTERVAL_SECONDS", value_name = "SECONDS", default_value = "1", value_parser = parse_interval)]
     pub interval_seconds: Seconds,
 }
 

@@ -111,15 +111,15 @@ pub struct Usage<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Cost {
     /// Requests of one producer and one consumer, an hour.
-    pub requests_per_hour: f64,
+    pub requests_usd_per_hour: f64,
     /// The same for a month of 730 hours.
-    pub requests_per_month: f64,
+    pub requests_usd_per_month: f64,
     /// The same for a million messages; `None` where none were sent.
-    pub requests_per_million_messages: Option<f64>,
+    pub requests_usd_per_million_messages: Option<f64>,
     /// Storing a month's messages for a month.
-    pub storage_per_month: f64,
+    pub storage_usd_per_month: f64,
     /// Requests of one consumer while nothing is sent, a month; calculated, not measured.
-    pub idle_per_month: f64,
+    pub idle_usd_per_month: f64,
 }
 
 const HOURS_A_MONTH: f64 = 730.0;
@@ -131,17 +131,18 @@ impl Cost {
     pub fn of(prices: &Prices, usage: &Usage<'_>) -> Self {
         let spent = prices.of(usage.producer) + prices.of(usage.consumer);
         let seconds = usage.seconds.max(1e-9);
-        let requests_per_hour = spent / seconds * 3600.0;
+        let requests_usd_per_hour = spent / seconds * 3600.0;
         let month_seconds = HOURS_A_MONTH * 3600.0;
         let idle_second = prices.get_per_million / 1e6 / usage.idle_pause_seconds.max(1e-9)
             + prices.put_list_per_million / 1e6 / IDLE_LIST_SECONDS;
         Self {
-            requests_per_hour,
-            requests_per_month: requests_per_hour * HOURS_A_MONTH,
-            requests_per_million_messages: (usage.messages > 0).then(|| spent / usage.messages as f64 * 1e6),
-            storage_per_month: usage.file_bytes as f64 / seconds * month_seconds / 1e9
+            requests_usd_per_hour,
+            requests_usd_per_month: requests_usd_per_hour * HOURS_A_MONTH,
+            requests_usd_per_million_messages: (usage.messages > 0)
+                .then(|| spent / usage.messages as f64 * 1e6),
+            storage_usd_per_month: usage.file_bytes as f64 / seconds * month_seconds / 1e9
                 * prices.storage_gb_month,
-            idle_per_month: idle_second * month_seconds,
+            idle_usd_per_month: idle_second * month_seconds,
         }
     }
 }
@@ -178,12 +179,12 @@ mod tests {
             idle_pause_seconds: 0.01,
         };
         let cost = Cost::of(&Prices::default(), &usage);
-        assert!((cost.requests_per_hour - 0.000_110 * 3600.0).abs() < 1e-9, "{cost:?}");
-        assert!((cost.requests_per_month - 0.396 * 730.0).abs() < 1e-6);
-        assert!((cost.requests_per_million_messages.unwrap() - 0.011).abs() < 1e-12);
+        assert!((cost.requests_usd_per_hour - 0.000_110 * 3600.0).abs() < 1e-9, "{cost:?}");
+        assert!((cost.requests_usd_per_month - 0.396 * 730.0).abs() < 1e-6);
+        assert!((cost.requests_usd_per_million_messages.unwrap() - 0.011).abs() < 1e-12);
         // 100 GETs and a fifth of a LIST a second.
-        assert!((cost.idle_per_month - (40e-6 + 1e-6) * 730.0 * 3600.0).abs() < 1e-9);
-        assert!((cost.storage_per_month - 1_000.0 * 730.0 * 3600.0 / 1e9 * 0.023).abs() < 1e-9);
+        assert!((cost.idle_usd_per_month - (40e-6 + 1e-6) * 730.0 * 3600.0).abs() < 1e-9);
+        assert!((cost.storage_usd_per_month - 1_000.0 * 730.0 * 3600.0 / 1e9 * 0.023).abs() < 1e-9);
     }
 
     #[test]

@@ -50,12 +50,12 @@ pub fn cost_table(prices: &Prices, steps: &[StepReport]) -> String {
     let rows = steps.iter().map(|step| {
         [
             step.rate.to_string(),
-            dollars(step.cost.requests_per_hour),
-            format!("{:.2}", step.cost.requests_per_month),
+            dollars(step.cost.requests_usd_per_hour),
+            format!("{:.2}", step.cost.requests_usd_per_month),
             step.cost
-                .requests_per_million_messages
+                .requests_usd_per_million_messages
                 .map_or_else(|| "-".to_owned(), |cost| format!("{cost:.6}")),
-            format!("{:.2}", step.cost.storage_per_month),
+            format!("{:.2}", step.cost.storage_usd_per_month),
         ]
     });
     let mut text = format!(
@@ -64,7 +64,7 @@ pub fn cost_table(prices: &Prices, steps: &[StepReport]) -> String {
     );
     text.push_str(&aligned(std::iter::once(header).chain(rows)));
     if let Some(step) = steps.last() {
-        let idle = step.cost.idle_per_month;
+        let idle = step.cost.idle_usd_per_month;
         text.push_str(&format!(
             "idle (no messages), calculated from the polling policy: {idle:.2} $/month a consumer\n"
         ));

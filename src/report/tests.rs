@@ -111,7 +111,7 @@ fn what_was_not_measured_is_empty_null_or_a_dash() {
     }
     // What isn't finite is written as null too, and none of these may be.
     for (name, dollars) in result["cost"].as_object().unwrap() {
-        assert!(dollars.is_number() || name == "requests_per_million_messages", "{name}: {dollars}");
+        assert!(dollars.is_number() || name == "requests_usd_per_million_messages", "{name}: {dollars}");
     }
 
     let summary = text(summary_csv(&Percentiles::default(), &steps));

@@ -128,11 +128,14 @@ impl Config {
             Backend::Minio => (
                 Some(match &overrides.endpoint {
                     Some(endpoint) => endpoint.clone(),
-                    None => require("MINIO_S3_ENDPOINT", "--endpoint")?,
+                    None => require("MINIO_S3_ENDPOINT", "give --endpoint")?,
                 }),
                 match &overrides.bucket {
                     Some(bucket) => bucket.clone(),
-                    None => require("MINIO_S3_BUCKET", "--bucket, or give --lake-path as s3://BUCKET/PATH")?,
+                    None => require(
+                        "MINIO_S3_BUCKET",
+                        "give --bucket (a role may also give --lake-path as s3://BUCKET/PATH)",
+                    )?,
                 },
                 get("MINIO_S3_REGION"),
                 Credentials::Static {
@@ -150,7 +153,10 @@ impl Config {
                 overrides.endpoint.clone(),
                 match &overrides.bucket {
                     Some(bucket) => bucket.clone(),
-                    None => require("AWS_S3_BUCKET", "--bucket, or give --lake-path as s3://BUCKET/PATH")?,
+                    None => require(
+                        "AWS_S3_BUCKET",
+                        "give --bucket (a role may also give --lake-path as s3://BUCKET/PATH)",
+                    )?,
                 },
                 get("AWS_REGION").or_else(|| get("AWS_DEFAULT_REGION")),
                 match (get("AWS_S3_ACCESS_KEY"), get("AWS_S3_SECRET_ACCESS_KEY")) {

@@ -220,6 +220,7 @@ fn a_message_that_cannot_hold_its_stamp_is_refused() {
 
 #[test]
 fn flags_that_exclude_each_other_are_refused() {
+    s3mq(BENCH).arg("--interval-seconds=0.001").run().refuses(&["--interval-seconds", "0.01"]);
     s3mq(BENCH).arg("--poll-interval-ms=5").run().refuses(&["--poll-interval-ms", "--poll fixed"]);
     with_variables("consumer --lake-path queue --poll-interval-ms 5").run().refuses(&["--poll-interval-ms"]);
     with_variables("producer --lake-path queue --rate 1 --messages 1 --seconds-to-stream 1")
