@@ -236,7 +236,7 @@ mod tests {
         let (commit_id, bytes) = entry();
         let mut committer = Committer::after(lake.clone(), 1);
         let committed = committer.commit(bytes, commit_id).await.unwrap();
-        assert_eq!(committed, Committed { version: 5, retries: 3, conflicts: 3 });
+        assert_eq!(committed, Committed { version: 5, retries: 1, conflicts: 3 });
         let (commit_id, bytes) = entry();
         assert_eq!(committer.commit(bytes, commit_id).await.unwrap().version, 6);
         assert_eq!(versions(&lake).await, [0, 1, 2, 3, 4, 5, 6]);
