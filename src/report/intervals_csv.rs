@@ -148,13 +148,12 @@ mod tests {
     }
 
     #[test]
-    fn a_long_timeline_is_joined_in_no_time() {
+    fn a_long_timeline_is_joined_row_by_row() {
+        // Searching both timelines for every interval would take hours here.
         let sent: Vec<_> =
-            (0..200_000).map(|index| SentInterval { index, messages: 1, send_delay: None }).collect();
-        let started = std::time::Instant::now();
+            (0..2_000_000).map(|index| SentInterval { index, messages: 1, send_delay: None }).collect();
         let rows = join(0.001, &sent, &[]);
-        assert_eq!(rows.last().map(|row| row.backlog), Some(200_000));
-        assert!(started.elapsed().as_secs() < 5, "it took {:?}", started.elapsed());
+        assert_eq!(rows.last().map(|row| row.backlog), Some(2_000_000));
     }
 
     #[test]
