@@ -32,3 +32,5 @@ mod store_failures;
 mod sweep;
 #[path = "cli/usage.rs"]
 mod usage;
+#[path = "cli/verdicts.rs"]
+mod verdicts;

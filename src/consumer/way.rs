@@ -107,6 +107,42 @@ mod tests {
     use super::*;
     use crate::queue::ProducerStamps;
 
+    /// The means of the stages of one message whose way has these nine stamps after it was due.
+    fn stages_of(at: [i64; 9]) -> Vec<f64> {
+        let [
+            handed_over_us,
+            sealed_us,
+            encoded_us,
+            stored_us,
+            commit_sent_us,
+            discovered_us,
+            fetched_us,
+            decoded_us,
+            delivered_us,
+        ] = at;
+        let producer =
+            ProducerStamps { handed_over: vec![(0, handed_over_us)], sealed_us, encoded_us, stored_us };
+        let stamps = Stamps { producer, commit_sent_us, discovered_us, fetched_us, decoded_us };
+        let (mut meter, mut way) = (Meter::new(0), Way::new(&stamps));
+        assert!(meter.record(0, delivered_us));
+        way.record(&mut meter, 0, 0, delivered_us);
+        way.settle(&mut meter);
+        meter.into_total().stages.summary().iter().map(|stage| stage.mean_us).collect()
+    }
+
+    #[test]
+    fn a_delay_at_one_stage_moves_that_stage_alone() {
+        let at = [10, 20, 30, 40, 50, 60, 70, 80, 90];
+        assert_eq!(stages_of(at), [10.0; 9]);
+        for delayed in 0..Stage::ALL.len() {
+            let mut later = at;
+            later[delayed..].iter_mut().for_each(|us| *us += 1_000);
+            let mut expected = [10.0; 9];
+            expected[delayed] = 1_010.0;
+            assert_eq!(stages_of(later), expected, "{}", Stage::ALL[delayed].name());
+        }
+    }
+
     #[test]
     fn the_stages_of_each_message_add_up_to_its_latency() {
         let stamps = Stamps {

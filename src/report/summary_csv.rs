@@ -24,6 +24,7 @@ pub fn summary_csv(percentiles: &Percentiles, steps: &[StepReport]) -> Vec<u8> {
 fn columns(percentiles: &Percentiles, step: &StepReport) -> Vec<(String, String)> {
     let (producer, consumer) = (&step.producer, &step.consumer);
     let latency = consumer.latency.as_ref();
+    let since_handed_over = consumer.latency_since_handed_over.as_ref();
     let count = |name: &str, count: u64| (name.to_owned(), count.to_string());
     let seconds = |us: Option<f64>| us.map_or_else(String::new, |us| format!("{:.6}", us / 1e6));
     let chosen = percentiles.iter().map(|percentile| {
@@ -54,6 +55,9 @@ fn columns(percentiles: &Percentiles, step: &StepReport) -> Vec<(String, String)
     columns.extend([
         ("max".to_owned(), seconds(latency.map(|latency| latency.max_us as f64))),
         ("mean".to_owned(), seconds(latency.map(|latency| latency.mean_us))),
+        ("handed_over_p50".to_owned(), seconds(since_handed_over.map(|latency| latency.p50_us as f64))),
+        ("handed_over_p99".to_owned(), seconds(since_handed_over.map(|latency| latency.p99_us as f64))),
+        ("send_delay_p99".to_owned(), seconds(producer.send_delay.as_ref().map(|delay| delay.p99_us as f64))),
         count("commits", producer.commits),
         count("commit_retries", producer.commit_retries),
         count("data_puts", producer.requests.attempts(Purpose::DataPut)),

@@ -62,7 +62,8 @@ impl Store {
             .with_conditional_put(S3ConditionalPut::ETagMatch)
             .with_unsigned_payload(config.unsigned_payload())
             .with_retry(RetryConfig {
-                max_retries: usize::MAX,
+                // The deadline ends it; this is only in the way of error messages.
+                max_retries: 10_000,
                 retry_timeout: config.retry_timeout,
                 backoff: BackoffConfig::default(),
             })

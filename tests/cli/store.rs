@@ -23,8 +23,13 @@ pub(crate) struct Store {
 
 impl Store {
     pub(crate) fn start() -> Self {
+        Self::with("")
+    }
+
+    /// A server with these options.
+    pub(crate) fn with(options: &str) -> Self {
         Self::of(
-            s3mq("serve --data-dir data")
+            s3mq(&format!("serve --data-dir data {options}"))
                 .env("S3MQ_SERVE_ACCESS_KEY", ACCESS_KEY)
                 .env("S3MQ_SERVE_SECRET_KEY", SECRET_KEY)
                 .spawn(),
