@@ -26,7 +26,9 @@ options = {
 }
 "#;
     let mut command = Command::new(std::env::var_os("S3MQ_TEST_PYTHON").unwrap());
-    command.args(["-c", &format!("{prelude}{script}"), path]).envs(store.environment());
+    // At once: pyarrow's threads now and then abort the interpreter's own way out, when all is done.
+    let end = "\nsys.stdout.flush()\nos._exit(0)\n";
+    command.args(["-c", &format!("{prelude}{script}{end}"), path]).envs(store.environment());
     Some(stdout(run(&mut command), 0))
 }
 
