@@ -29,8 +29,9 @@ pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("S3MQ_CO
 /// Measures a Delta Lake table on S3 or MinIO as a message queue.
 ///
 /// Every option can also be given as the environment variable that its help names; a flag goes before
-/// the variable, and an empty variable counts as not set. RUST_LOG chooses what is logged to standard error [default: s3mq=warn]. Exit codes: 0 all well, 1 runtime failure, 2 bad usage or configuration, 3 committed
-/// messages were lost, unreadable, doubled or reordered, 130 interrupted.
+/// the variable, and an empty variable counts as not set. RUST_LOG chooses what is logged to standard
+/// error [default: s3mq=warn,s3s=error]. Exit codes: 0 all well, 1 runtime failure, 2 bad usage or
+/// configuration, 3 committed messages were lost, unreadable, doubled or reordered, 130 interrupted.
 #[derive(Debug, Parser)]
 #[command(name = "s3mq", version = VERSION, arg_required_else_help = true)]
 pub struct Cli {

@@ -4,8 +4,10 @@
 //! connection breaks, a proxy says 500, and the entry is there or is not. So **any answer except success
 //! is looked at rather than believed**: the identical bytes are PUT at the same version again, and where
 //! the store says "exists", the entry is read. Our `commitId` in it means that we committed; another's
-//! means that the version is theirs, and the next one is tried. Nothing else moves on to another
-//! version, so a commit lands exactly once or, at the deadline, is reported as unknown.
+//! means that the version is theirs. After a jittered pause the log is read on to the first version that
+//! nobody has, and that one is tried. A version is left behind only when its entry was seen to be another's
+//! (or, before the first PUT of a commit, when a listing shows that the log has gone on), so a commit lands
+//! exactly once or, at the deadline, is reported as unknown.
 
 use std::time::Duration;
 

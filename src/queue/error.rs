@@ -76,16 +76,9 @@ pub enum QueueError {
         /// What is wrong.
         detail: String,
     },
-    /// A data file is there but isn't what the log says.
-    #[error("data file {path} of version {version} can't be read: {detail}")]
-    BadFile {
-        /// The version that added it.
-        version: u64,
-        /// Its path within the table.
-        path: String,
-        /// What is wrong.
-        detail: String,
-    },
+    /// A batch could not be encoded: a bug of ours or of the Parquet crate.
+    #[error("a batch could not be encoded as Parquet: {0}")]
+    Encode(String),
     /// A writer changed existing rows, which a queue can't deliver.
     #[error(
         "version {version} removes rows that may have been delivered; another writer uses this table as more than a queue"

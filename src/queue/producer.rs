@@ -225,11 +225,7 @@ impl Pipeline {
             let encoded =
                 tokio::task::spawn_blocking(move || encode(batch, by.producer, first_seq, encoding));
             let path = format!("part-{}.parquet", Uuid::new_v4());
-            let body = joined(encoded.await)?.map_err(|detail| QueueError::BadFile {
-                version: 0,
-                path: path.clone(),
-                detail,
-            })?;
+            let body = joined(encoded.await)?.map_err(QueueError::Encode)?;
             let encoded_us = anchor.now_us();
             let size = body.len() as u64;
             lake.write_file(&path, body).await?;
