@@ -77,7 +77,8 @@ impl Cli {
             .build()
             .map_err(|error| Failure::runtime(format!("cannot start the runtime: {error}")))
             .and_then(|runtime| {
-                let exit = runtime.block_on(async {
+                // On a worker and not on this thread, which would have to be woken for every answer.
+                let command = runtime.spawn(async {
                     match self.command {
                         Command::Bench(args) => bench::run(args).await,
                         Command::Producer(args) => producer::run(args).await,
@@ -87,6 +88,9 @@ impl Cli {
                         Command::Merge(args) => merge::run(args),
                     }
                 });
+                let exit = runtime
+                    .block_on(command)
+                    .unwrap_or_else(|error| Err(Failure::runtime(format!("a defect of s3mq: {error}"))));
                 // A thread that still waits for the disk or the network must not keep us.
                 runtime.shutdown_background();
                 exit

@@ -17,6 +17,7 @@ use arrow_array::Array;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 
+use super::blocking::{QUICK_BYTES, off_the_runtime};
 use super::entry::{Add, EndOfStream, Origin};
 use super::error::QueueError;
 use super::lake::Lake;
@@ -325,8 +326,9 @@ impl Fetch {
             }
         };
         let fetched_us = self.anchor.now_us();
-        let decoded = tokio::task::spawn_blocking(move || decode(file)).await;
-        match decoded.map_err(|error| QueueError::TaskEnded(error.to_string()))? {
+        let is_quick = file.len() <= QUICK_BYTES;
+        let decoded = if is_quick { decode(file) } else { off_the_runtime(move || decode(file)).await? };
+        match decoded {
             Ok(decoded) => Ok(self.received(decoded, fetched_us)),
             Err(reason) => Ok(self.lost(reason)),
         }

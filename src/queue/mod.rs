@@ -31,6 +31,8 @@
 //! ```
 
 mod batch;
+mod blocking;
+mod cadence;
 mod commit;
 mod consumer;
 mod entry;

@@ -2,15 +2,17 @@
 //!
 //! A consumer learns of a commit by asking for its entry: an answer is a *hit*, an absence is a *miss*
 //! that costs as much as a hit. Asking often finds a commit early and pays for many misses; the
-//! adaptive policy asks when the next commit is expected. Both are pure functions of the times of past
+//! adaptive policy asks when the next commit is due. Both are pure functions of the times of past
 //! hits and misses, in nanoseconds of any one clock.
 
 use std::time::Duration;
 
+use super::cadence::Cadence;
+
 /// A policy, as it is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Poll {
-    /// Learns the cadence of commits, beginning with this one, and asks shortly before each is due.
+    /// Learns the cadence of commits, beginning with this one, and asks about when each is due.
     Adaptive {
         /// The cadence to begin with: the producers' commit interval.
         expected: Duration,
@@ -27,12 +29,13 @@ impl Poll {
         let period_ns = self.interval().as_nanos() as f64;
         Poller {
             policy: self,
-            period_ns,
-            spread_ns: period_ns / 50.0,
-            arrival_ns: None,
-            hits: 0,
-            misses: 0,
-            last_miss_ns: None,
+            cadence: Cadence::of(period_ns),
+            answer_ns: 0.0,
+            unlocated: 0,
+            asked_when_due: false,
+            missed_ns: None,
+            found_ns: 0,
+            found_at_once: 0,
             probes: 0,
         }
     }
@@ -54,110 +57,142 @@ impl Poll {
     }
 }
 
-/// Weight of the newest observation in the running means.
-const GAIN: f64 = 0.2;
-/// No two probes closer than this: a store on loopback answers in about a millisecond.
-const SHORTEST_PAUSE_NS: f64 = 500_000.0;
-
+/// No two probes closer than this.
+const SHORTEST_PAUSE_NS: f64 = 50_000.0;
+/// How much longer each pause between probes is than the one before.
+const PAUSE_GROWTH: f64 = 1.5;
+/// How long before a commit is due it is looked for first, in mean deviations of the commits. More would
+/// cost misses, less would find commits late.
+const LEAD: f64 = 1.0;
+/// Weight of the newest observation in the running mean of how long an answer takes.
+const ANSWER_GAIN: f64 = 0.1;
 /// After this many periods without a commit the stream counts as silent.
 const SILENCE_PERIODS: f64 = 10.0;
 
+/// A question and its answer, in nanoseconds of the monotonic clock.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    /// When it was sent.
+    pub at_ns: u64,
+    /// When the answer was there.
+    pub answered_ns: u64,
+}
+
+impl Asked {
+    /// When the store is thought to have looked: halfway.
+    fn looked_ns(self) -> u64 {
+        self.at_ns + (self.answered_ns - self.at_ns) / 2
+    }
+}
+
 /// Decides, hit by hit and miss by miss, when to ask next.
 ///
-/// The adaptive policy expects a commit one period after the last, asks a little earlier than that (a
-/// miss, which pins the arrival from below), and then ever less closely until the hit. A hit that no
-/// miss came before was asked for late: there may be more, so the next question is immediate, and the
-/// expectation moves earlier.
+/// The adaptive policy asks for a commit so that the store looks a little before it is due by the learned
+/// [`Cadence`], and then ever less closely until the hit. A miss pins the commit from below, the hit from above;
+/// their middle is its arrival. A commit that the first question found is pinned from above only: it is taken to
+/// have come earlier, by twice as much for each that was found like that in a row, until a miss comes first
+/// again. It may not be the latest one either: the next question follows at once, and so a backlog is read
+/// without pauses.
 #[derive(Debug)]
 pub(super) struct Poller {
     policy: Poll,
-    /// Learned time between two commits.
-    period_ns: f64,
-    /// Learned scatter of commits around their expected time.
-    spread_ns: f64,
-    /// When the last commit is thought to have arrived.
-    arrival_ns: Option<u64>,
-    /// Hits since the last miss.
-    hits: u32,
-    /// Misses since the last hit.
-    misses: u32,
-    last_miss_ns: Option<u64>,
+    cadence: Cadence,
+    /// How long the answer to a first question takes; it takes longer than that to a probe, for everything has
+    /// been idle.
+    answer_ns: f64,
+    /// Commits that were found since the last one whose arrival is known.
+    unlocated: u32,
+    /// Whether the next answer is that of a first question, asked when its commit was due.
+    asked_when_due: bool,
+    /// When the store looked in vain, if that was the last answer.
+    missed_ns: Option<u64>,
+    /// When the store looked and found the last commit.
+    found_ns: u64,
+    /// Commits in a row that the first question found.
+    found_at_once: i32,
     /// Misses since the next commit became due.
     probes: i32,
 }
 
 impl Poller {
-    /// A commit was found at `now_ns`; gives the time to ask for the next one.
-    pub(super) fn hit(&mut self, now_ns: u64) -> u64 {
-        let at_tip = self.misses > 0;
-        self.hits += 1;
-        self.misses = 0;
+    /// A commit was found; gives the time to ask for the next one.
+    pub(super) fn hit(&mut self, asked: Asked) -> u64 {
+        let was_first = self.was_first(asked);
+        self.found_at_once += i32::from(was_first);
+        let missed_ns = self.missed_ns.take();
+        self.unlocated += 1;
         self.probes = 0;
-        match (self.policy, self.last_miss_ns) {
-            (Poll::Adaptive { .. }, Some(miss_ns)) if at_tip => {
-                // It came between the last miss and now.
-                self.learn(now_ns - (now_ns - miss_ns) / 2);
-                self.next_due_ns(now_ns)
+        self.found_ns = asked.looked_ns();
+        match missed_ns {
+            Some(missed_ns) if self.is_adaptive() && !was_first => {
+                self.arrived(missed_ns + (self.found_ns - missed_ns) / 2);
+                self.when_due_ns(asked.answered_ns)
             }
-            _ => now_ns,
+            _ => asked.answered_ns,
         }
     }
 
-    /// Nothing was there at `now_ns`; gives the time to ask again.
-    pub(super) fn miss(&mut self, now_ns: u64) -> u64 {
-        if self.hits > 0 && self.misses == 0 && self.policy_is_adaptive() {
-            // Late by an unknown time; feel the way back until a miss comes before the hit.
-            self.learn(now_ns.saturating_sub((2.0 * self.guard_ns()) as u64));
+    /// Nothing was there; gives the time to ask again.
+    pub(super) fn miss(&mut self, asked: Asked) -> u64 {
+        let now_ns = asked.answered_ns;
+        if let Poll::Fixed { interval } = self.policy {
+            return now_ns + interval.as_nanos() as u64;
         }
-        self.misses = self.misses.saturating_add(1);
-        self.last_miss_ns = Some(now_ns);
-        if !self.policy_is_adaptive() {
-            return now_ns + self.period_ns as u64;
+        if self.unlocated > 0 {
+            // The last one is the latest, and came before it was asked for.
+            let step_ns = self.cadence.spread_ns().max(SHORTEST_PAUSE_NS);
+            let earlier_ns = step_ns * 2_f64.powi((self.found_at_once - 1).clamp(0, 100));
+            let most_ns = self.cadence.period_ns() / 4.0;
+            self.arrived(self.found_ns.saturating_sub(earlier_ns.min(most_ns) as u64));
         }
-        let due_ns = self.next_due_ns(now_ns);
+        if self.was_first(asked) {
+            self.found_at_once = 0;
+        }
+        self.missed_ns = Some(asked.looked_ns());
+        let due_ns = self.when_due_ns(now_ns);
         if due_ns > now_ns {
             return due_ns;
         }
         self.probes += 1;
-        let close_ns = self.spread_ns.max(SHORTEST_PAUSE_NS) * 1.5_f64.powi(self.probes.min(20) - 1);
+        let period_ns = self.cadence.period_ns();
+        let close_ns = (self.cadence.spread_ns() / 4.0).max(SHORTEST_PAUSE_NS);
         // Long overdue, it is silence and no late commit: what comes after it may be found a period late.
-        let silent =
-            self.arrival_ns.is_some_and(|at| (now_ns - at) as f64 > SILENCE_PERIODS * self.period_ns);
-        let longest_ns = if silent { self.period_ns } else { self.period_ns / 10.0 };
-        now_ns + close_ns.min(longest_ns.max(SHORTEST_PAUSE_NS)) as u64
+        let is_silent =
+            self.cadence.last_ns().is_some_and(|at| now_ns as f64 - at > SILENCE_PERIODS * period_ns);
+        let longest_ns = if is_silent { period_ns } else { period_ns / 10.0 }.max(SHORTEST_PAUSE_NS);
+        now_ns + (close_ns * PAUSE_GROWTH.powi(self.probes.min(100) - 1)).min(longest_ns) as u64
     }
 
-    fn policy_is_adaptive(&self) -> bool {
+    fn is_adaptive(&self) -> bool {
         matches!(self.policy, Poll::Adaptive { .. })
     }
 
-    /// How long before a commit is expected it is first asked for.
-    fn guard_ns(&self) -> f64 {
-        (1.5 * self.spread_ns).max(SHORTEST_PAUSE_NS).min(self.period_ns / 4.0)
+    /// Whether this answers the first question for a commit; if so, takes in how long that took.
+    fn was_first(&mut self, asked: Asked) -> bool {
+        let was_first = std::mem::take(&mut self.asked_when_due);
+        if was_first {
+            let took_ns = (asked.answered_ns - asked.at_ns) as f64;
+            self.answer_ns += ANSWER_GAIN * (took_ns.min(self.cadence.period_ns()) - self.answer_ns);
+        }
+        was_first
     }
 
-    /// When to ask for the next commit, in view of the last one's arrival; now, where that is past.
-    fn next_due_ns(&self, now_ns: u64) -> u64 {
-        match self.arrival_ns {
-            Some(arrival_ns) => now_ns.max(arrival_ns + (self.period_ns - self.guard_ns()) as u64),
-            None => now_ns,
-        }
+    fn arrived(&mut self, at_ns: u64) {
+        self.cadence.arrived(at_ns as f64, std::mem::take(&mut self.unlocated));
     }
 
-    /// Takes in that the newest of `hits` commits arrived at `arrival_ns`.
-    fn learn(&mut self, arrival_ns: u64) {
-        if let Some(last_ns) = self.arrival_ns
-            && arrival_ns > last_ns
-        {
-            let gap_ns = (arrival_ns - last_ns) as f64 / f64::from(self.hits.max(1));
-            // A pause between two streams is no cadence: one gap changes little, several in a row all.
-            let gap_ns = gap_ns.clamp(0.5 * self.period_ns, 2.0 * self.period_ns);
-            let off_ns = (gap_ns - self.period_ns).abs();
-            self.period_ns += GAIN * (gap_ns - self.period_ns);
-            self.spread_ns += GAIN * (off_ns.min(self.period_ns / 4.0) - self.spread_ns);
+    /// When to ask first for the next commit; now, where that is past.
+    fn when_due_ns(&mut self, now_ns: u64) -> u64 {
+        // A whole answer earlier: the first question should just miss. After a pause everything is cold, and
+        // the probe that follows it is answered faster.
+        let lead_ns = self.answer_ns + LEAD * self.cadence.spread_ns();
+        match self.cadence.due_ns().map(|due_ns| (due_ns - lead_ns) as u64) {
+            Some(first_ns) if first_ns > now_ns => {
+                self.asked_when_due = true;
+                first_ns
+            }
+            _ => now_ns,
         }
-        self.arrival_ns = Some(self.arrival_ns.map_or(arrival_ns, |last_ns| last_ns.max(arrival_ns)));
-        self.hits = 0;
     }
 }
 
@@ -174,18 +209,23 @@ mod tests {
         for (i, &commit_ns) in commits_ns.iter().enumerate() {
             loop {
                 asked += u64::from(i >= half);
-                let seen_ns = now_ns + round_trip_ns / 2;
-                now_ns += round_trip_ns;
-                if commit_ns <= seen_ns {
+                let asked = Asked { at_ns: now_ns, answered_ns: now_ns + round_trip_ns };
+                now_ns = asked.answered_ns;
+                if commit_ns <= asked.looked_ns() {
                     delay_ns += if i >= half { now_ns - commit_ns } else { 0 };
-                    now_ns = poller.hit(now_ns).max(now_ns);
+                    now_ns = poller.hit(asked).max(now_ns);
                     break;
                 }
-                now_ns = poller.miss(now_ns).max(now_ns);
+                now_ns = poller.miss(asked).max(now_ns);
             }
         }
         let counted = (commits_ns.len() - half) as f64;
         (asked as f64 / counted, delay_ns as f64 / counted / 1e6)
+    }
+
+    /// A question that was answered at once.
+    fn at(ns: u64) -> Asked {
+        Asked { at_ns: ns, answered_ns: ns }
     }
 
     fn steady(period_ms: f64, jitter_ms: f64, count: u64) -> Vec<u64> {
@@ -202,16 +242,17 @@ mod tests {
 
     #[test]
     fn at_a_steady_cadence_adaptive_asks_rarely_and_finds_no_later_than_fixed() {
-        for (period_ms, jitter_ms) in [(100.0, 1.0), (100.0, 3.0), (1000.0, 5.0), (20.0, 1.0)] {
+        for (period_ms, jitter_ms) in
+            [(100.0, 0.2), (100.0, 1.0), (100.0, 3.0), (1000.0, 5.0), (20.0, 1.0), (5.0, 1.0)]
+        {
             let commits = steady(period_ms, jitter_ms, 400);
             let expected = Duration::from_secs_f64(period_ms / 1e3);
             let (asked, delay_ms) = run(Poll::Adaptive { expected }, &commits, 1_000_000);
             let (_, fixed_delay_ms) = run(Poll::Fixed { interval: expected / 10 }, &commits, 1_000_000);
-            assert!(asked <= 4.0, "{asked} questions a commit at {period_ms} ms");
-            assert!(
-                delay_ms <= fixed_delay_ms + 1.0,
-                "{delay_ms} against {fixed_delay_ms} at {period_ms} ms"
-            );
+            assert!(asked <= 3.0, "{asked} questions a commit at {period_ms} ms");
+            assert!(delay_ms <= fixed_delay_ms, "{delay_ms} against {fixed_delay_ms} at {period_ms} ms");
+            // Half a round trip is the way of the answer; the rest is waiting to be asked for.
+            assert!(delay_ms <= 0.5 + jitter_ms.max(1.0), "{delay_ms} at {period_ms} ms");
         }
     }
 
@@ -220,25 +261,25 @@ mod tests {
         let commits = steady(250.0, 1.0, 400);
         let (asked, delay_ms) =
             run(Poll::Adaptive { expected: Duration::from_millis(1000) }, &commits, 1_000_000);
-        assert!(asked <= 4.0 && delay_ms < 10.0, "{asked} questions, {delay_ms} ms");
+        assert!(asked <= 3.0 && delay_ms < 2.0, "{asked} questions, {delay_ms} ms");
     }
 
     #[test]
     fn a_backlog_is_read_without_pauses() {
         let mut poller = Poll::Adaptive { expected: Duration::from_secs(1) }.start();
         for i in 0..50 {
-            assert_eq!(poller.hit(i * 1_000), i * 1_000);
+            assert_eq!(poller.hit(at(i * 1_000)), i * 1_000);
         }
     }
 
     #[test]
     fn in_silence_adaptive_asks_once_a_period() {
         let mut poller = Poll::Adaptive { expected: Duration::from_millis(100) }.start();
-        poller.miss(0);
-        poller.hit(1_000_000);
+        poller.miss(at(0));
+        poller.hit(at(1_000_000));
         let (mut now_ns, mut asked_late) = (1_000_000, 0);
         while now_ns < 20_000_000_000 {
-            now_ns = poller.miss(now_ns);
+            now_ns = poller.miss(at(now_ns));
             asked_late += u32::from(now_ns > 10_000_000_000);
         }
         assert!((95..=105).contains(&asked_late), "{asked_late} questions in ten seconds of silence");
@@ -247,7 +288,7 @@ mod tests {
     #[test]
     fn fixed_asks_at_its_interval() {
         let mut poller = Poll::Fixed { interval: Duration::from_millis(7) }.start();
-        assert_eq!(poller.miss(5), 7_000_005);
-        assert_eq!(poller.hit(9), 9);
+        assert_eq!(poller.miss(at(5)), 7_000_005);
+        assert_eq!(poller.hit(at(9)), 9);
     }
 }

@@ -1,6 +1,6 @@
 //! Appending: batches become data files, data files become commits, in order.
 //!
-//! The pipeline has three stages that run at once: batches are encoded (on blocking threads) and
+//! The pipeline has three stages that run at once: batches are encoded (large ones on blocking threads) and
 //! uploaded while an earlier commit is in flight; commits go out one at a time, in the order of the
 //! batches; whatever finished uploading meanwhile shares the next commit. So a store that is slower
 //! than the batches come makes commits larger, not more. [`Producer::append`] waits when
@@ -20,6 +20,7 @@ use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use super::batch::Batch;
+use super::blocking::{QUICK_BYTES, off_the_runtime};
 use super::commit::{Committed, Committer};
 use super::entry::{EndOfStream, Origin, ProducerEpoch, StoredFile, commit_of_end, commit_of_files};
 use super::error::QueueError;
@@ -163,6 +164,9 @@ struct Pipeline {
     appended: Appended,
 }
 
+/// A batch on its way to being stored.
+type Upload = Pin<Box<dyn Future<Output = Result<StoredFile, QueueError>> + Send>>;
+
 /// A commit on its way; it gives the committer back.
 type Commit = Pin<Box<dyn Future<Output = (Committer, Result<Committed, QueueError>)> + Send>>;
 
@@ -176,7 +180,7 @@ impl Pipeline {
         let mut commit: Option<Commit> = None;
         let mut committing: Vec<StoredFile> = Vec::new();
         let mut stored: Vec<StoredFile> = Vec::new();
-        let mut uploads = FuturesOrdered::new();
+        let mut uploads: FuturesOrdered<Upload> = FuturesOrdered::new();
         let mut open = true;
         loop {
             if !stored.is_empty()
@@ -194,10 +198,10 @@ impl Pipeline {
                     committing.clear();
                 }
                 Some(file) = uploads.next(), if !uploads.is_empty() => {
-                    stored.push(joined(file)??);
+                    stored.push(file?);
                 }
                 batch = incoming.recv(), if open && has_room => match batch {
-                    Some((first_seq, batch)) => uploads.push_back(tokio::spawn(self.start_upload(first_seq, batch))),
+                    Some((first_seq, batch)) => uploads.push_back(self.start_upload(first_seq, batch)),
                     None => open = false,
                 },
                 else => break,
@@ -212,26 +216,22 @@ impl Pipeline {
         Ok(self.appended)
     }
 
-    fn start_upload(
-        &self,
-        first_seq: u64,
-        mut batch: Batch,
-    ) -> impl Future<Output = Result<StoredFile, QueueError>> + Send + use<> {
+    fn start_upload(&self, first_seq: u64, mut batch: Batch) -> Upload {
         let (lake, by, encoding, anchor) = (self.lake.clone(), self.by, self.encoding, self.anchor.clone());
-        async move {
+        Box::pin(async move {
             let rows = batch.len() as u64;
             let handed_over = std::mem::take(&mut batch.handed_over);
             let sealed_us = batch.sealed_us.unwrap_or_else(|| anchor.now_us());
-            let encoded =
-                tokio::task::spawn_blocking(move || encode(batch, by.producer, first_seq, encoding));
+            let is_quick = batch.bytes() <= QUICK_BYTES;
+            let encode = move || encode(batch, by.producer, first_seq, encoding).map_err(QueueError::Encode);
+            let body = if is_quick { encode()? } else { off_the_runtime(encode).await?? };
             let path = format!("part-{}.parquet", Uuid::new_v4());
-            let body = joined(encoded.await)?.map_err(QueueError::Encode)?;
             let encoded_us = anchor.now_us();
             let size = body.len() as u64;
             lake.write_file(&path, body).await?;
             let stamps = ProducerStamps { handed_over, sealed_us, encoded_us, stored_us: anchor.now_us() };
             Ok(StoredFile { path, size, origin: Origin { by, first_seq, rows }, stamps })
-        }
+        })
     }
 
     fn start_commit(&mut self, mut committer: Committer, files: &[StoredFile]) -> Commit {
@@ -263,8 +263,4 @@ async fn until_done(commit: &mut Option<Commit>) -> (Committer, Result<Committed
         Some(commit) => commit.await,
         None => std::future::pending().await,
     }
-}
-
-fn joined<T>(result: Result<T, tokio::task::JoinError>) -> Result<T, QueueError> {
-    result.map_err(|error| QueueError::TaskEnded(error.to_string()))
 }

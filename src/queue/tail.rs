@@ -12,9 +12,9 @@ use tokio::time::Instant;
 use super::entry::Entry;
 use super::error::QueueError;
 use super::lake::Lake;
-use super::poll::{Poll, Poller};
+use super::poll::{Asked, Poll, Poller};
 use super::table::Access;
-use crate::clock::monotonic_ns;
+use crate::clock::{Timer, monotonic_ns};
 
 /// A version that was found.
 #[derive(Debug)]
@@ -31,6 +31,7 @@ pub(super) struct Tail {
     poller: Poller,
     /// When to ask for the next version, in nanoseconds of the monotonic clock.
     ask_at_ns: u64,
+    timer: Timer,
     silence: Silence,
     ignore_removes: bool,
 }
@@ -55,6 +56,7 @@ impl Tail {
             next,
             poller: poll.start(),
             ask_at_ns: 0,
+            timer: Timer::new(),
             silence: Silence { patience, list_at: Instant::now() + patience },
             ignore_removes,
         }
@@ -67,13 +69,15 @@ impl Tail {
     /// we don't read.
     pub(super) async fn next(&mut self) -> Result<Found, QueueError> {
         loop {
-            pause_until_ns(self.ask_at_ns).await;
-            let version = self.next;
-            if let Some(bytes) = self.lake.read_entry(version).await? {
-                self.ask_at_ns = self.poller.hit(monotonic_ns());
+            self.timer.until_ns(self.ask_at_ns).await;
+            let (version, at_ns) = (self.next, monotonic_ns());
+            let answer = self.lake.read_entry(version).await?;
+            let asked = Asked { at_ns, answered_ns: monotonic_ns() };
+            if let Some(bytes) = answer {
+                self.ask_at_ns = self.poller.hit(asked);
                 return self.found(version, &bytes);
             }
-            self.ask_at_ns = self.poller.miss(monotonic_ns());
+            self.ask_at_ns = self.poller.miss(asked);
             if Instant::now() >= self.silence.list_at {
                 self.silence.list_at = Instant::now() + LIST_EVERY;
                 if let Some(bytes) = self.look_beyond().await? {
@@ -113,13 +117,5 @@ impl Tail {
             }
             _ => Err(QueueError::Gap { missing: awaited..=later - 1, next: later }),
         }
-    }
-}
-
-/// Sleeps until a reading of the monotonic clock.
-async fn pause_until_ns(at_ns: u64) {
-    let left_ns = at_ns.saturating_sub(monotonic_ns());
-    if left_ns > 0 {
-        tokio::time::sleep(Duration::from_nanos(left_ns)).await;
     }
 }

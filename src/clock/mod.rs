@@ -13,11 +13,15 @@
 // The one place that may read the raw clocks; clippy.toml bans them elsewhere.
 #![allow(clippy::disallowed_methods)]
 
+mod timer;
+
 use std::fmt;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
+
+pub use timer::Timer;
 
 /// Nanoseconds of `CLOCK_MONOTONIC`: since some fixed point of this boot, never stepping back.
 pub fn monotonic_ns() -> u64 {
@@ -36,8 +40,7 @@ pub fn wall_us() -> i64 {
 
 /// Blocks this thread until the monotonic clock reads `deadline_ns`; at once when it is past.
 ///
-/// Accurate to the kernel's timer slack (tens of microseconds), where tokio's timer rounds to a
-/// whole millisecond.
+/// Accurate to the kernel's timer slack (tens of microseconds). A task waits with a [`Timer`].
 pub fn sleep_until_ns(deadline_ns: u64) {
     let left_ns = deadline_ns.saturating_sub(monotonic_ns());
     if left_ns > 0 {

@@ -1,0 +1,168 @@
+//! The cadence of commits: when the next one is due, from when the past ones came.
+//!
+//! A producer commits on a grid: the ends of its intervals lie exactly one period apart, and each commit comes
+//! a little after one, by what the store took. The estimate is therefore that of a phase-locked loop: an
+//! arrival moves the next due time by a part of its deviation and the period by a far smaller part, and an
+//! interval without a commit is a turn of the grid and not a sign of a slower one. Only where most of the
+//! recent gaps contradict the period is it taken anew.
+//!
+//! Times are nanoseconds of any one clock.
+
+/// How much of an arrival's deviation moves the phase, once the first ones have had their say. The period
+/// moves by a quarter of the square of it, which damps the loop critically.
+const PHASE_GAIN: f64 = 0.15;
+/// How much of a deviation goes into the running mean of them.
+const SPREAD_GAIN: f64 = 0.1;
+/// A deviation counts into that mean as this many times the mean at most: a hiccup is no scatter.
+const OUTLIER: f64 = 4.0;
+/// Recent gaps that have a say in whether the period is wrong altogether.
+const GAPS: usize = 7;
+
+/// A learned cadence.
+#[derive(Debug)]
+pub(super) struct Cadence {
+    period_ns: f64,
+    spread_ns: f64,
+    last_ns: Option<f64>,
+    due_ns: f64,
+    /// Arrivals since the period was told or taken anew.
+    arrivals: u32,
+    /// The newest last; at most [`GAPS`].
+    gaps_ns: Vec<f64>,
+}
+
+impl Cadence {
+    /// Begins with a period that was told.
+    pub(super) fn of(period_ns: f64) -> Self {
+        let spread_ns = period_ns / 100.0;
+        Self {
+            period_ns,
+            spread_ns,
+            last_ns: None,
+            due_ns: 0.0,
+            arrivals: 0,
+            gaps_ns: Vec::with_capacity(GAPS),
+        }
+    }
+
+    /// Time between two commits.
+    pub(super) fn period_ns(&self) -> f64 {
+        self.period_ns
+    }
+
+    /// Mean deviation of a commit from its due time.
+    pub(super) fn spread_ns(&self) -> f64 {
+        self.spread_ns
+    }
+
+    /// When the last commit came.
+    pub(super) fn last_ns(&self) -> Option<f64> {
+        self.last_ns
+    }
+
+    /// When the next commit is due; `None` before the first.
+    pub(super) fn due_ns(&self) -> Option<f64> {
+        self.last_ns.map(|_| self.due_ns)
+    }
+
+    /// The last of `commits` came at `at_ns`; of the others, if any, it isn't known when.
+    pub(super) fn arrived(&mut self, at_ns: f64, commits: u32) {
+        let Some(last_ns) = self.last_ns.replace(at_ns) else {
+            self.due_ns = at_ns + self.period_ns;
+            return;
+        };
+        self.note_gap((at_ns - last_ns) / f64::from(commits.max(1)));
+        if let Some(period_ns) = self.other_period_ns() {
+            self.period_ns = period_ns;
+            self.due_ns = at_ns + period_ns;
+            self.arrivals = 0;
+            self.gaps_ns.clear();
+            return;
+        }
+        let late_ns = at_ns - self.due_ns;
+        let nearest_turn_ns = (late_ns / self.period_ns).round().max(0.0) * self.period_ns;
+        let off_ns = (late_ns - nearest_turn_ns).max(-self.period_ns / 2.0);
+        // A commit that is late by more than half a period doesn't make the one after it late.
+        let whole_turns = (late_ns / self.period_ns).floor().max(0.0);
+        // Plain means at first, so that what the loop began with is soon forgotten.
+        self.arrivals += 1;
+        let share = 1.0 / (f64::from(self.arrivals) + 1.0);
+        let (phase_gain, spread_gain) = (PHASE_GAIN.max(share), SPREAD_GAIN.max(share));
+        self.period_ns += phase_gain * phase_gain / 4.0 * off_ns;
+        self.due_ns += (whole_turns + 1.0) * self.period_ns + phase_gain * off_ns;
+        let most_ns = OUTLIER * self.spread_ns.max(self.period_ns / 1_000.0);
+        self.spread_ns += spread_gain * (off_ns.abs().min(most_ns) - self.spread_ns);
+    }
+
+    fn note_gap(&mut self, gap_ns: f64) {
+        if self.gaps_ns.len() == GAPS {
+            self.gaps_ns.remove(0);
+        }
+        self.gaps_ns.push(gap_ns);
+    }
+
+    /// The median of the recent gaps, where that isn't the period at all.
+    fn other_period_ns(&self) -> Option<f64> {
+        let mut sorted: [f64; GAPS] = self.gaps_ns.as_slice().try_into().ok()?;
+        sorted.sort_unstable_by(f64::total_cmp);
+        let median_ns = sorted[GAPS / 2];
+        let is_other = median_ns > 0.0 && (median_ns - self.period_ns).abs() > self.period_ns / 4.0;
+        is_other.then_some(median_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: f64 = 1e6;
+
+    /// Arrivals at these times, in milliseconds, over a cadence told as `period_ms`; each is one commit.
+    fn learned(period_ms: f64, arrivals_ms: impl IntoIterator<Item = f64>) -> Cadence {
+        let mut cadence = Cadence::of(period_ms * MS);
+        arrivals_ms.into_iter().for_each(|at_ms| cadence.arrived(at_ms * MS, 1));
+        cadence
+    }
+
+    #[test]
+    fn a_steady_grid_is_kept_to_the_microsecond() {
+        let cadence = learned(100.0, (0..50).map(|i| 7.0 + f64::from(i) * 100.0));
+        assert!((cadence.due_ns().unwrap() - 5_007.0 * MS).abs() < 1_000.0);
+    }
+
+    #[test]
+    fn a_grid_that_differs_a_little_is_learned() {
+        let cadence = learned(100.0, (0..200).map(|i| f64::from(i) * 101.0));
+        assert!((cadence.period_ns() - 101.0 * MS).abs() < 0.05 * MS, "{}", cadence.period_ns());
+        assert!((cadence.due_ns().unwrap() - 20_200.0 * MS).abs() < 0.5 * MS);
+    }
+
+    #[test]
+    fn another_cadence_is_taken_over_after_a_few_gaps() {
+        let cadence = learned(1_000.0, (0..8).map(|i| f64::from(i) * 250.0));
+        assert!((cadence.period_ns() - 250.0 * MS).abs() < 1.0);
+        assert!((cadence.due_ns().unwrap() - 2_000.0 * MS).abs() < 1.0);
+    }
+
+    #[test]
+    fn an_empty_interval_is_a_turn_of_the_grid() {
+        let cadence = learned(100.0, [0.0, 100.0, 200.0, 500.0]);
+        assert!((cadence.due_ns().unwrap() - 600.0 * MS).abs() < 1_000.0);
+        assert!((cadence.period_ns() - 100.0 * MS).abs() < 1_000.0);
+    }
+
+    #[test]
+    fn a_late_commit_does_not_make_the_next_one_late() {
+        let mut cadence = learned(100.0, (0..20).map(|i| f64::from(i) * 100.0));
+        cadence.arrived(2_070.0 * MS, 1);
+        let due_ms = cadence.due_ns().unwrap() / MS;
+        assert!((2_090.0..=2_100.0).contains(&due_ms), "{due_ms}");
+    }
+
+    #[test]
+    fn commits_that_came_together_share_their_gap() {
+        let mut cadence = Cadence::of(100.0 * MS);
+        (0..10).for_each(|i| cadence.arrived(f64::from(i) * 300.0 * MS, 3));
+        assert!((cadence.period_ns() - 100.0 * MS).abs() < 1.0);
+    }
+}
