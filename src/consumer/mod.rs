@@ -8,6 +8,7 @@ mod stamp;
 mod way;
 
 use std::io;
+use std::ops::Range;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -94,7 +95,7 @@ pub enum ConsumerError {
 }
 
 /// The clock is read at least once for this many messages of a batch.
-const MESSAGES_A_CLOCK_READ: usize = 1_000;
+const MESSAGES_A_CLOCK_READ: u64 = 1_000;
 
 /// Runs a consumer to its end. Tells of progress, and that it is ready.
 ///
@@ -185,8 +186,8 @@ struct Tally {
     meter: Meter,
     ledger: Ledger<ProducerEpoch>,
     received: u64,
-    /// Messages received when the last row was written.
-    row_at: u64,
+    /// Messages until the next row.
+    until_row: u64,
     unreadable: u64,
     retractions: u64,
     lost_files: u64,
@@ -203,6 +204,7 @@ impl Tally {
             anchor: config.anchor.clone(),
             started_ns,
             log_frequency: config.log_frequency.max(1),
+            until_row: config.log_frequency.max(1),
             interval_us,
             interval_index: config.anchor.since_us(config.anchor.now_us()).div_euclid(interval_us),
             interval_messages: 0,
@@ -210,7 +212,6 @@ impl Tally {
             meter: Meter::new(config.warmup.as_micros() as i64),
             ledger: Ledger::default(),
             received: 0,
-            row_at: 0,
             unreadable: 0,
             retractions: 0,
             lost_files: 0,
@@ -225,32 +226,23 @@ impl Tally {
         self.last_version = Some(batch.version);
         self.retractions += batch.retractions;
         self.unreadable += batch.nulls;
-        let mut received_us = 0;
         let mut way = batch.stamps.as_ref().map(Way::new);
-        for (index, message) in batch.messages().enumerate() {
-            if index % MESSAGES_A_CLOCK_READ == 0 {
-                let now_ns = monotonic_ns();
-                received_us = self.anchor.at_us(now_ns);
-                self.first_delivery_ns.get_or_insert(now_ns);
-                if let Some(way) = &mut way {
-                    way.settle(&mut self.meter);
-                }
-                self.advance(received_us, sink)?;
+        let mut messages = batch.messages();
+        let (mut index, count) = (0, batch.len() as u64);
+        while index < count {
+            let now_ns = monotonic_ns();
+            self.first_delivery_ns.get_or_insert(now_ns);
+            if let Some(way) = &mut way {
+                way.settle(&mut self.meter);
             }
-            match stamp::due_us(message) {
-                Some(due_us) => {
-                    let measured = self.meter.record(due_us, received_us);
-                    self.last_due_us = Some(due_us);
-                    if measured && let Some(way) = &mut way {
-                        way.record(&mut self.meter, index as u64, due_us, received_us);
-                    }
-                    sink.message(due_us, received_us)?;
-                }
-                None => self.unreadable += 1,
-            }
-            self.received += 1;
-            self.interval_messages += 1;
-            if self.received.is_multiple_of(self.log_frequency) {
+            let received_us = self.anchor.at_us(now_ns);
+            self.advance(received_us, sink)?;
+            let some = MESSAGES_A_CLOCK_READ.min(count - index).min(self.until_row);
+            self.take_some(index, messages.by_ref().take(some as usize), received_us, &mut way, sink)?;
+            index += some;
+            self.until_row -= some;
+            if self.until_row == 0 {
+                self.until_row = self.log_frequency;
                 self.row(sink)?;
             }
         }
@@ -266,8 +258,59 @@ impl Tally {
         Ok(())
     }
 
+    /// Takes the messages from `index` of the batch on, all received at the same time.
+    fn take_some<'b>(
+        &mut self,
+        mut index: u64,
+        messages: impl Iterator<Item = &'b [u8]>,
+        received_us: i64,
+        way: &mut Option<Way<'_>>,
+        sink: &mut impl Sink,
+    ) -> io::Result<()> {
+        let (mut due_us, mut from) = (None, index);
+        let begin = index;
+        for message in messages {
+            let this_due_us = stamp::due_us(message);
+            if this_due_us != due_us {
+                self.measure(from..index, due_us, received_us, way);
+                (due_us, from) = (this_due_us, index);
+            }
+            if let Some(due_us) = this_due_us {
+                sink.message(due_us, received_us)?;
+            }
+            index += 1;
+        }
+        self.measure(from..index, due_us, received_us, way);
+        self.received += index - begin;
+        self.interval_messages += index - begin;
+        Ok(())
+    }
+
+    /// Takes messages of a batch that were due at the same time; `None` where they don't say when.
+    fn measure(
+        &mut self,
+        indices: Range<u64>,
+        due_us: Option<i64>,
+        received_us: i64,
+        way: &mut Option<Way<'_>>,
+    ) {
+        let count = indices.end - indices.start;
+        let Some(due_us) = due_us else {
+            self.unreadable += count;
+            return;
+        };
+        if count == 0 {
+            return;
+        }
+        self.last_due_us = Some(due_us);
+        if self.meter.record(due_us, received_us, count)
+            && let Some(way) = way
+        {
+            way.record(&mut self.meter, indices, due_us, received_us);
+        }
+    }
+
     fn row(&mut self, sink: &mut impl Sink) -> io::Result<()> {
-        self.row_at = self.received;
         let seconds = (monotonic_ns() - self.started_ns) as f64 / 1e9;
         match self.meter.row(seconds) {
             Some(row) => sink.row(&row),
@@ -300,7 +343,7 @@ impl Tally {
 
     /// The final values, unless the last message already had a row.
     fn last_row(&mut self, sink: &mut impl Sink) -> io::Result<()> {
-        if self.row_at == self.received { Ok(()) } else { self.row(sink) }
+        if self.until_row == self.log_frequency { Ok(()) } else { self.row(sink) }
     }
 
     fn into_summary(

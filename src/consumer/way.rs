@@ -1,6 +1,8 @@
 //! The way of a batch's messages, laid out into stages.
 
-use crate::measure::{Meter, Stage};
+use std::ops::Range;
+
+use crate::measure::{Meter, Run, Stage};
 use crate::queue::Stamps;
 
 /// Records where the messages of one batch spent their time. What all of them share is recorded once for
@@ -12,8 +14,7 @@ pub(super) struct Way<'a> {
     handed_over: Run,
     sealed: Run,
     delivered: Run,
-    /// Of the messages since the last settling: from handed over to delivered, and how many alike.
-    since_handed_over: (i64, u64),
+    since_handed_over: Run,
     measured: u64,
 }
 
@@ -22,46 +23,71 @@ impl<'a> Way<'a> {
         Self {
             stamps,
             handed_over_run: 0,
-            handed_over: Run::of(Stage::HandedOver),
-            sealed: Run::of(Stage::Sealed),
-            delivered: Run::of(Stage::Delivered),
-            since_handed_over: (0, 0),
+            handed_over: Run::default(),
+            sealed: Run::default(),
+            delivered: Run::default(),
+            since_handed_over: Run::default(),
             measured: 0,
         }
     }
 
-    /// The message at `index` of the batch is measured; indices ascend.
-    pub(super) fn record(&mut self, meter: &mut Meter, index: u64, due_us: i64, received_us: i64) {
-        let producer = &self.stamps.producer;
-        while producer.handed_over.get(self.handed_over_run + 1).is_some_and(|run| run.0 <= index) {
-            self.handed_over_run += 1;
+    /// The messages at these indices of the batch are measured; indices ascend. They were due and received at
+    /// the same times.
+    pub(super) fn record(&mut self, meter: &mut Meter, indices: Range<u64>, due_us: i64, received_us: i64) {
+        self.measured += indices.end - indices.start;
+        let runs = &self.stamps.producer.handed_over;
+        let mut index = indices.start;
+        while index < indices.end {
+            while runs.get(self.handed_over_run + 1).is_some_and(|run| run.0 <= index) {
+                self.handed_over_run += 1;
+            }
+            let run_end =
+                runs.get(self.handed_over_run + 1).map_or(indices.end, |run| run.0.min(indices.end));
+            // Where the producer didn't say, a message was handed over when its batch was closed.
+            let handed_over_us =
+                runs.get(self.handed_over_run).map_or(self.stamps.producer.sealed_us, |run| run.1);
+            self.record_alike(meter, handed_over_us, due_us, received_us, run_end - index);
+            index = run_end;
         }
-        // Where the producer didn't say, a message was handed over when its batch was closed.
-        let handed_over_us =
-            producer.handed_over.get(self.handed_over_run).map_or(producer.sealed_us, |run| run.1);
-        self.handed_over.add(meter, handed_over_us - due_us);
-        self.sealed.add(meter, producer.sealed_us - handed_over_us);
-        self.delivered.add(meter, received_us - self.stamps.decoded_us);
-        let since_us = received_us - handed_over_us;
-        if since_us != self.since_handed_over.0 {
-            self.end_since_handed_over(meter);
-            self.since_handed_over.0 = since_us;
-        }
-        self.since_handed_over.1 += 1;
-        self.measured += 1;
     }
 
-    fn end_since_handed_over(&mut self, meter: &mut Meter) {
-        let (us, count) = std::mem::take(&mut self.since_handed_over);
-        meter.record_since_handed_over(us, count);
+    fn record_alike(
+        &mut self,
+        meter: &mut Meter,
+        handed_over_us: i64,
+        due_us: i64,
+        received_us: i64,
+        count: u64,
+    ) {
+        let sealed_us = self.stamps.producer.sealed_us;
+        for (stage, run, us) in [
+            (Stage::HandedOver, &mut self.handed_over, handed_over_us - due_us),
+            (Stage::Sealed, &mut self.sealed, sealed_us - handed_over_us),
+            (Stage::Delivered, &mut self.delivered, received_us - self.stamps.decoded_us),
+        ] {
+            if let Some((us, count)) = run.add(us, count) {
+                meter.record_stage(stage, us, count);
+            }
+        }
+        if let Some((us, count)) = self.since_handed_over.add(received_us - handed_over_us, count) {
+            meter.record_since_handed_over(us, count);
+        }
     }
 
     /// Records what is still pending: at the end of the batch, and before an interval ends.
     pub(super) fn settle(&mut self, meter: &mut Meter) {
-        for run in [&mut self.handed_over, &mut self.sealed, &mut self.delivered] {
-            run.end(meter);
+        for (stage, run) in [
+            (Stage::HandedOver, &mut self.handed_over),
+            (Stage::Sealed, &mut self.sealed),
+            (Stage::Delivered, &mut self.delivered),
+        ] {
+            if let Some((us, count)) = run.end() {
+                meter.record_stage(stage, us, count);
+            }
         }
-        self.end_since_handed_over(meter);
+        if let Some((us, count)) = self.since_handed_over.end() {
+            meter.record_since_handed_over(us, count);
+        }
         let Stamps { producer, commit_sent_us, discovered_us, fetched_us, decoded_us } = self.stamps;
         let measured = std::mem::take(&mut self.measured);
         for (stage, us) in [
@@ -74,31 +100,6 @@ impl<'a> Way<'a> {
         ] {
             meter.record_stage(stage, us, measured);
         }
-    }
-}
-
-/// Consecutive messages that spent the same time in a stage.
-struct Run {
-    stage: Stage,
-    us: i64,
-    count: u64,
-}
-
-impl Run {
-    fn of(stage: Stage) -> Self {
-        Self { stage, us: 0, count: 0 }
-    }
-
-    fn add(&mut self, meter: &mut Meter, us: i64) {
-        if us != self.us {
-            self.end(meter);
-            self.us = us;
-        }
-        self.count += 1;
-    }
-
-    fn end(&mut self, meter: &mut Meter) {
-        meter.record_stage(self.stage, self.us, std::mem::take(&mut self.count));
     }
 }
 
@@ -124,8 +125,8 @@ mod tests {
             ProducerStamps { handed_over: vec![(0, handed_over_us)], sealed_us, encoded_us, stored_us };
         let stamps = Stamps { producer, commit_sent_us, discovered_us, fetched_us, decoded_us };
         let (mut meter, mut way) = (Meter::new(0), Way::new(&stamps));
-        assert!(meter.record(0, delivered_us));
-        way.record(&mut meter, 0, 0, delivered_us);
+        assert!(meter.record(0, delivered_us, 1));
+        way.record(&mut meter, 0..1, 0, delivered_us);
         way.settle(&mut meter);
         meter.into_total().stages.summary().iter().map(|stage| stage.mean_us).collect()
     }
@@ -159,11 +160,12 @@ mod tests {
         };
         let mut meter = Meter::new(0);
         let mut way = Way::new(&stamps);
-        for (index, due_us) in [900, 900, 950, 1_500, 2_000].into_iter().enumerate() {
-            let received_us = 5_800 + index as i64 / 2;
-            assert!(meter.record(due_us, received_us));
-            way.record(&mut meter, index as u64, due_us, received_us);
-            if index == 2 {
+        // The second run goes across two hand-overs.
+        for (indices, due_us) in [(0..2, 900), (2..4, 950), (4..5, 2_000)] {
+            let received_us = 5_800 + indices.start as i64 / 2;
+            assert!(meter.record(due_us, received_us, indices.end - indices.start));
+            way.record(&mut meter, indices.clone(), due_us, received_us);
+            if indices.end == 4 {
                 way.settle(&mut meter);
                 meter.end_interval();
             }
@@ -179,6 +181,6 @@ mod tests {
         assert!(
             (since.mean_us + stages[0].mean_us - total.latencies.summary().unwrap().mean_us).abs() < 1e-9
         );
-        assert_eq!(stages[0].mean_us, (100.0 + 100.0 + 50.0 + 500.0 + 0.0) / 5.0);
+        assert_eq!(stages[0].mean_us, (100.0 + 100.0 + 50.0 + 1_050.0 + 0.0) / 5.0);
     }
 }

@@ -2,6 +2,7 @@
 //! same again for each interval of the timeline.
 
 use super::latency::{Latencies, LatencySummary};
+use super::run::Run;
 use super::stages::{Stage, Waterfall};
 
 /// The percentiles of a `{rate}.csv`, in its order.
@@ -43,12 +44,10 @@ pub struct Meter {
     /// When the warm-up ends: counted from the first due stamp that was seen.
     warm_from_us: Option<i64>,
     warmup_messages: u64,
-    total: Latencies,
-    stages: Waterfall,
-    since_handed_over: Latencies,
+    /// The intervals that have ended.
+    ended: Sample,
     interval: Sample,
-    /// Consecutive messages of the same latency are recorded at once.
-    run: (i64, u64),
+    latency: Run,
 }
 
 impl Meter {
@@ -58,29 +57,23 @@ impl Meter {
             warmup_us,
             warm_from_us: None,
             warmup_messages: 0,
-            total: Latencies::default(),
-            stages: Waterfall::default(),
-            since_handed_over: Latencies::default(),
+            ended: Sample::default(),
             interval: Sample::default(),
-            run: (0, 0),
+            latency: Run::default(),
         }
     }
 
-    /// A message due at `due_us` was received at `received_us`, both Unix microseconds; gives whether it
-    /// is measured. Whether it is in the warm-up is decided by when it was *due*: one that was due within
-    /// it is left out however late it came.
-    pub fn record(&mut self, due_us: i64, received_us: i64) -> bool {
+    /// `count` messages due at `due_us` were received at `received_us`, both Unix microseconds; gives whether
+    /// they are measured. Whether they are in the warm-up is decided by when they were *due*: what was due
+    /// within it is left out however late it came.
+    pub fn record(&mut self, due_us: i64, received_us: i64, count: u64) -> bool {
         let warm_from_us = *self.warm_from_us.get_or_insert(due_us.saturating_add(self.warmup_us));
         if due_us < warm_from_us {
-            self.warmup_messages += 1;
+            self.warmup_messages += count;
             return false;
         }
-        let latency_us = received_us.saturating_sub(due_us);
-        if latency_us != self.run.0 {
-            self.end_run();
-            self.run.0 = latency_us;
-        }
-        self.run.1 += 1;
+        let ended = self.latency.add(received_us.saturating_sub(due_us), count);
+        self.keep(ended);
         true
     }
 
@@ -94,18 +87,18 @@ impl Meter {
         self.interval.since_handed_over.record(us, count);
     }
 
-    fn end_run(&mut self) {
-        let (latency_us, count) = std::mem::take(&mut self.run);
-        self.total.record(latency_us, count);
-        self.interval.latencies.record(latency_us, count);
+    fn keep(&mut self, run: Option<(i64, u64)>) {
+        if let Some((latency_us, count)) = run {
+            self.interval.latencies.record(latency_us, count);
+        }
     }
 
     /// Ends an interval of the timeline and gives what was measured in it.
     pub fn end_interval(&mut self) -> Sample {
-        self.end_run();
+        let last = self.latency.end();
+        self.keep(last);
         let interval = std::mem::take(&mut self.interval);
-        self.stages.merge(&interval.stages);
-        self.since_handed_over.merge(&interval.since_handed_over);
+        self.ended.merge(&interval);
         interval
     }
 
@@ -116,10 +109,10 @@ impl Meter {
 
     /// The row as of now; `None` while nothing was measured.
     pub fn row(&mut self, time_from_start_seconds: f64) -> Option<PercentileRow> {
-        self.end_run();
+        let latencies = self.latencies();
         let mut percentiles_seconds = [0.0; 5];
         for (value, percentile) in percentiles_seconds.iter_mut().zip(REPORTED_PERCENTILES) {
-            *value = self.total.percentile_us(percentile)? as f64 / 1e6;
+            *value = latencies.percentile_us(percentile)? as f64 / 1e6;
         }
         Some(PercentileRow { time_from_start_seconds, percentiles_seconds })
     }
@@ -127,13 +120,22 @@ impl Meter {
     /// Everything that was measured.
     pub fn into_total(mut self) -> Sample {
         self.end_interval();
-        Sample { latencies: self.total, stages: self.stages, since_handed_over: self.since_handed_over }
+        self.ended
     }
 
     /// The figures so far; `None` where nothing was measured.
     pub fn summary(&mut self) -> Option<LatencySummary> {
-        self.end_run();
-        self.total.summary()
+        self.latencies().summary()
+    }
+
+    /// All latencies so far. A histogram is added up where it is asked for, some times a second, and not
+    /// kept up with every message.
+    fn latencies(&mut self) -> Latencies {
+        let last = self.latency.end();
+        self.keep(last);
+        let mut latencies = self.ended.latencies.clone();
+        latencies.merge(&self.interval.latencies);
+        latencies
     }
 }
 
@@ -144,11 +146,11 @@ mod tests {
     #[test]
     fn warm_up_is_decided_by_when_a_message_was_due() {
         let mut meter = Meter::new(1_000);
-        assert!(!meter.record(10_000, 99_000)); // first: the warm-up ends at 11,000
-        assert!(!meter.record(10_999, 99_000)); // due within it, came long after: left out
+        assert!(!meter.record(10_000, 99_000, 1)); // first: the warm-up ends at 11,000
+        assert!(!meter.record(10_999, 99_000, 1)); // due within it, came long after: left out
         assert!(meter.row(0.0).is_none());
-        assert!(meter.record(11_000, 11_500)); // due at its end: counts
-        assert!(meter.record(12_000, 11_900)); // a clock ran back: counted apart
+        assert!(meter.record(11_000, 11_500, 1)); // due at its end: counts
+        assert!(meter.record(12_000, 11_900, 1)); // a clock ran back: counted apart
         assert_eq!(meter.warmup_messages(), 2);
         assert_eq!(meter.row(2.5).unwrap().percentiles_seconds, [0.0005; 5]);
         let total = meter.into_total().latencies;
@@ -158,7 +160,7 @@ mod tests {
     #[test]
     fn without_a_warm_up_the_first_message_counts() {
         let mut meter = Meter::new(0);
-        meter.record(10_000, 10_400);
+        meter.record(10_000, 10_400, 1);
         assert_eq!(meter.summary().unwrap().p50_us, 400);
     }
 
@@ -169,7 +171,7 @@ mod tests {
         for interval in 0..4 {
             for message in 0..1_000 {
                 let (due_us, latency_us) = (interval * 1_000 + message, 100 + message / 7 * interval);
-                assert!(meter.record(due_us, due_us + latency_us));
+                assert!(meter.record(due_us, due_us + latency_us, 1));
                 meter.record_stage(Stage::Sealed, latency_us - 40, 1);
                 meter.record_stage(Stage::Delivered, 40, 1);
             }

@@ -5,6 +5,7 @@ mod latency;
 mod ledger;
 mod meter;
 mod percentiles;
+mod run;
 mod stages;
 mod trend;
 
@@ -12,5 +13,6 @@ pub use latency::{Latencies, LatencySummary};
 pub use ledger::{Integrity, Ledger, StreamIntegrity};
 pub use meter::{Meter, PercentileRow, REPORTED_PERCENTILES, Sample};
 pub use percentiles::{ChosenPercentile, Percentiles};
+pub use run::Run;
 pub use stages::{Stage, StageSummary, Waterfall};
 pub use trend::theil_sen_slope;

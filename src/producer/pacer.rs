@@ -17,7 +17,7 @@ use super::cutter::Cutter;
 use super::payload::Payload;
 use super::timeline::Timeline;
 use crate::clock::{self, Anchor};
-use crate::measure::Latencies;
+use crate::measure::{Latencies, Run};
 use crate::queue::Batch;
 use crate::stop::Stop;
 use crate::units::Rate;
@@ -91,7 +91,7 @@ impl Pacer {
         let start_us = self.anchor.at_us(self.start_ns);
         let until_ns = self.start_ns + rate.due_us(messages) as u64 * 1_000 + self.grace_ns;
         let mut arrivals = Arrivals::new(rate, arrival);
-        let mut delays = Delays::default();
+        let mut delay = Run::default();
         let mut last_ns = self.start_ns;
         while arrivals.index() < messages && !self.stop.is_set() {
             let now_ns = clock::monotonic_ns();
@@ -112,10 +112,14 @@ impl Pacer {
                 if gone {
                     break;
                 }
-                delays.record(&mut self.timeline, elapsed_us - arrivals.next_us());
+                if let Some((delay_us, count)) = delay.add(elapsed_us - arrivals.next_us(), 1) {
+                    self.timeline.record(Some(delay_us), count);
+                }
                 arrivals.advance();
             }
-            delays.end_run(&mut self.timeline);
+            if let Some((delay_us, count)) = delay.end() {
+                self.timeline.record(Some(delay_us), count);
+            }
             if arrivals.index() > before {
                 last_ns = now_ns;
             }
@@ -132,7 +136,7 @@ impl Pacer {
         Paced {
             handed_over: arrivals.index(),
             elapsed_ns: last_ns - self.start_ns,
-            send_delay: Some(delays.all),
+            send_delay: Some(self.timeline.delays()),
             held_up_ns: 0,
         }
     }
@@ -162,29 +166,6 @@ impl Pacer {
             }
         }
         Paced { handed_over: next, elapsed_ns: now_ns - self.start_ns, send_delay: None, held_up_ns: 0 }
-    }
-}
-
-/// How late messages were handed over. Those that were equally late to the microsecond are recorded at once.
-#[derive(Default)]
-struct Delays {
-    all: Latencies,
-    run: (i64, u64),
-}
-
-impl Delays {
-    fn record(&mut self, timeline: &mut Timeline, delay_us: i64) {
-        if delay_us != self.run.0 {
-            self.end_run(timeline);
-            self.run.0 = delay_us;
-        }
-        self.run.1 += 1;
-    }
-
-    fn end_run(&mut self, timeline: &mut Timeline) {
-        let (delay_us, count) = std::mem::take(&mut self.run);
-        self.all.record(delay_us, count);
-        timeline.record(Some(delay_us), count);
     }
 }
 

@@ -27,8 +27,10 @@ pub(super) struct Payload {
     /// Padding is copied out of here, from a random place for random padding.
     pool: Vec<u8>,
     random: Option<SmallRng>,
+    /// The second that `stamp` begins with.
     second: i64,
-    second_digits: [u8; 11],
+    /// The last stamp that was written.
+    stamp: [u8; STAMP_BYTES],
 }
 
 /// Longer than any window in which a compressor would find the same bytes again cheaply.
@@ -58,7 +60,7 @@ impl Payload {
             pool,
             random: (padding == Padding::Random).then_some(random),
             second: i64::MIN,
-            second_digits: [0; 11],
+            stamp: [b'.'; STAMP_BYTES],
         }
     }
 
@@ -76,11 +78,10 @@ impl Payload {
         } else {
             if second != self.second {
                 self.second = second;
-                self.second_digits = digits::<11>(second * 10);
-                self.second_digits[10] = b'.';
+                self.stamp[..10].copy_from_slice(second.to_string().as_bytes());
             }
-            into.extend_from_slice(&self.second_digits);
-            into.extend_from_slice(&digits::<6>(micros));
+            self.stamp[11..].copy_from_slice(&six_digits(micros as u32));
+            into.extend_from_slice(&self.stamp);
         }
         if self.padding_bytes > 0 {
             into.push(b' ');
@@ -94,13 +95,12 @@ impl Payload {
     }
 }
 
-fn digits<const N: usize>(mut value: i64) -> [u8; N] {
-    let mut digits = [b'0'; N];
-    for digit in digits.iter_mut().rev() {
-        *digit += (value % 10) as u8;
-        value /= 10;
-    }
-    digits
+/// A number below a million, by pairs: none of the divisions waits for another's remainder twice.
+fn six_digits(value: u32) -> [u8; 6] {
+    let (first, rest) = (value / 10_000, value % 10_000);
+    let (second, third) = (rest / 100, rest % 100);
+    let digits = [first / 10, first % 10, second / 10, second % 10, third / 10, third % 10];
+    digits.map(|digit| b'0' + digit as u8)
 }
 
 #[cfg(test)]

@@ -17,13 +17,23 @@ pub(super) struct Timeline {
     index: i64,
     messages: u64,
     delays: Latencies,
+    /// Those of the intervals that have ended.
+    ended_delays: Latencies,
 }
 
 impl Timeline {
     pub(super) fn new(anchor: &Anchor, interval: Duration, ended: UnboundedSender<SentInterval>) -> Self {
         let interval_us = (interval.as_micros() as i64).max(1);
         let index = anchor.since_us(anchor.now_us()).div_euclid(interval_us);
-        Self { anchor: anchor.clone(), interval_us, ended, index, messages: 0, delays: Latencies::default() }
+        Self {
+            anchor: anchor.clone(),
+            interval_us,
+            ended,
+            index,
+            messages: 0,
+            delays: Latencies::default(),
+            ended_delays: Latencies::default(),
+        }
     }
 
     /// It is `now_ns` by the monotonic clock: an interval may be over.
@@ -43,9 +53,17 @@ impl Timeline {
         }
     }
 
+    /// All delays so far.
+    pub(super) fn delays(&self) -> Latencies {
+        let mut delays = self.ended_delays.clone();
+        delays.merge(&self.delays);
+        delays
+    }
+
     /// Tells of the interval as far as it went, and gives the delays in it.
     fn end(&mut self) {
         let delays = std::mem::take(&mut self.delays);
+        self.ended_delays.merge(&delays);
         let messages = std::mem::take(&mut self.messages);
         // Nobody listening is nobody's loss.
         let _ = self.ended.send(SentInterval { index: self.index, messages, send_delay: delays.summary() });

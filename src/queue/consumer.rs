@@ -112,7 +112,11 @@ impl ReceivedBatch {
 
     /// The messages.
     pub fn messages(&self) -> impl Iterator<Item = &[u8]> {
-        self.chunks.iter().flat_map(|chunk| chunk.data.iter().flatten())
+        // None is null: those were left out.
+        self.chunks.iter().flat_map(|chunk| {
+            let (offsets, bytes) = (chunk.data.value_offsets(), chunk.data.value_data());
+            offsets.windows(2).map(|ends| &bytes[ends[0] as usize..ends[1] as usize])
+        })
     }
 
     /// The messages' sequence numbers within their producer's epoch, a slice a chunk, where they have any.

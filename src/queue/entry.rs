@@ -152,6 +152,9 @@ struct CommitInfoLine {
     commit_sent_us: Option<i64>,
     #[serde(default, rename = "s3mq.end")]
     end: Option<EndOfStream>,
+    /// One text for each `add`, in the order of the adds.
+    #[serde(default, rename = "s3mq.stamps")]
+    stamps: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -168,6 +171,7 @@ impl Entry {
     /// Says which line is no JSON object or lacks a field that the protocol demands.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
         let mut entry = Self::default();
+        let mut stamps = Vec::new();
         for (number, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
             if line.iter().all(u8::is_ascii_whitespace) {
                 continue;
@@ -182,9 +186,15 @@ impl Entry {
                 entry.commit_id = entry.commit_id.or(info.commit_id);
                 entry.commit_sent_us = entry.commit_sent_us.or(info.commit_sent_us);
                 entry.end = entry.end.or(info.end);
+                stamps = info.stamps;
             }
             entry.protocol = line.protocol.or(entry.protocol);
             entry.metadata = line.metadata.or(entry.metadata);
+        }
+        if stamps.len() == entry.adds.len() {
+            for (add, text) in entry.adds.iter_mut().zip(stamps) {
+                add.stamps = ProducerStamps::parse(&text);
+            }
         }
         Ok(entry)
     }
@@ -202,9 +212,7 @@ impl AddLine {
             .and_then(|stats| serde_json::from_str::<Stats>(stats).ok())
             .and_then(|stats| stats.num_records);
         let origin = self.tags.as_ref().and_then(origin_of_tags);
-        let stamps =
-            self.tags.as_ref().and_then(|tags| ProducerStamps::parse(tags.get("s3mq.stamps")?.as_deref()?));
-        Ok(Add { path, size: self.size, rows, origin, stamps })
+        Ok(Add { path, size: self.size, rows, origin, stamps: None })
     }
 }
 
@@ -254,6 +262,8 @@ pub(super) fn commit_of_files(
             "isBlindAppend": true,
             "s3mq.commitId": commit_id,
             "s3mq.commitSentUs": now_us,
+            // Here and not with each add: a checkpoint keeps adds and their tags for ever.
+            "s3mq.stamps": files.iter().map(|file| file.stamps.to_text()).collect::<Vec<_>>(),
         }}),
     );
     push_line(
@@ -279,7 +289,6 @@ pub(super) fn commit_of_files(
                     "s3mq.epoch": file.origin.by.epoch,
                     "s3mq.firstSeq": file.origin.first_seq.to_string(),
                     "s3mq.rows": file.origin.rows.to_string(),
-                    "s3mq.stamps": file.stamps.to_text(),
                 },
             }}),
         );

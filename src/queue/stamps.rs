@@ -1,4 +1,5 @@
-//! When each step of a batch was done: the producer's half of a message's way, carried in the commit.
+//! When each step of a batch was done: the producer's half of a message's way, carried in the `commitInfo` of
+//! its commit.
 //!
 //! The text form is `SEALED ENCODED STORED [INDEX:HANDED_OVER,…]`: the first in Unix microseconds, the
 //! others as microseconds after it (before it: negative). A batch of a second at a thousand hand-overs

@@ -155,7 +155,7 @@ mod tests {
             [(5_000_000, latencies_us.start..middle), (6_000_000, middle..latencies_us.end)]
         {
             for latency_us in half {
-                meter.record(0, latency_us);
+                meter.record(0, latency_us, 1);
                 meter.record_stage(Stage::Sealed, latency_us / 2, 1);
             }
             let interval = meter.end_interval();
