@@ -49,3 +49,7 @@ smoke-minio:
 # The library's documentation
 docs:
     RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
+
+# What the queue costs over plain requests, on the store that the environment names; rewrites benches/results/layers.json and docs/layers.md
+layers *flags="":
+    RUSTFLAGS= cargo run --release -- layers --page docs/layers.md {{flags}}

@@ -9,6 +9,7 @@ pub mod clock;
 pub mod consumer;
 pub mod events;
 pub mod exit;
+pub mod layers;
 pub mod machine;
 pub mod measure;
 pub mod producer;

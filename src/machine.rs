@@ -34,7 +34,7 @@ fn kib_of(text: &str, field: &str) -> Option<u64> {
 }
 
 /// The machine, for a result.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// Model of the processor.
     pub cpu: String,

@@ -29,10 +29,17 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     // It starts the roles as processes and knows them by what they say.
     ("bench", &["clock", "events", "exit", "measure", "report", "stop", "storage", "units"]),
     (
+        "layers",
+        &[
+            "clock", "consumer", "events", "machine", "measure", "producer", "queue", "stop", "storage",
+            "units",
+        ],
+    ),
+    (
         "cli",
         &[
-            "bench", "clock", "consumer", "events", "exit", "machine", "measure", "producer", "queue",
-            "report", "server", "stop", "storage", "units",
+            "bench", "clock", "consumer", "events", "exit", "layers", "machine", "measure", "producer",
+            "queue", "report", "server", "stop", "storage", "units",
         ],
     ),
 ];

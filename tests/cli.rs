@@ -14,6 +14,8 @@ mod frozen;
 mod harness;
 #[path = "cli/interruption.rs"]
 mod interruption;
+#[path = "cli/layers.rs"]
+mod layers;
 #[path = "cli/manual.rs"]
 mod manual;
 #[path = "cli/prefix.rs"]

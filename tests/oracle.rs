@@ -88,6 +88,12 @@ fn the_oracle_finds_a_wrong_figure_in_any_file() {
     }
 }
 
+#[test]
+fn the_committed_layers_are_of_their_schema() {
+    let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/results/layers.json");
+    assert_of_schema("layers.schema.json", &[results]);
+}
+
 /// What a bench on the embedded store left behind.
 struct Results {
     directory: TempDir,
@@ -166,22 +172,29 @@ impl Results {
     }
 
     fn are_of_the_schema(&self) {
-        let script = r#"
+        let files = fs::read_dir(self.directory.path()).unwrap().flatten().map(|entry| entry.path());
+        let files: Vec<_> = files.filter(|path| path.extension().is_some_and(|end| end == "json")).collect();
+        assert!(!files.is_empty());
+        assert_of_schema("result.schema.json", &files);
+    }
+}
+
+/// Checks JSON files against a schema of ours, where Python is set up.
+fn assert_of_schema(schema: &str, files: &[PathBuf]) {
+    let script = r#"
 import json, pathlib, sys
 from jsonschema import Draft202012Validator
 schema = json.loads(pathlib.Path(sys.argv[1]).read_text())
 Draft202012Validator.check_schema(schema)
-results = list(pathlib.Path(sys.argv[2]).glob("*.json"))
-assert results
-for path in results:
+for path in map(pathlib.Path, sys.argv[2:]):
     for error in Draft202012Validator(schema).iter_errors(json.loads(path.read_text())):
         sys.exit(f"{path.name}: {error.json_path}: {error.message}")
 "#;
-        let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("schemas/result.schema.json");
-        let directory = self.directory.path();
-        if let Some(output) = python(&["-c", script, schema.to_str().unwrap(), directory.to_str().unwrap()]) {
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        }
+    let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("schemas").join(schema);
+    let files = files.iter().map(|path| path.to_str().unwrap());
+    let arguments: Vec<_> = ["-c", script, schema.to_str().unwrap()].into_iter().chain(files).collect();
+    if let Some(output) = python(&arguments) {
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 }
 

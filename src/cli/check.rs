@@ -47,7 +47,7 @@ async fn check(args: Args, config: crate::storage::Config) -> Result<Exit, Failu
         "{:<16} {:>9} {:>9}   ({} each, one after the other, 1 KiB)",
         "round trip", "p50 ms", "p99 ms", args.round_trips
     ));
-    for trip in round_trips(&store, &args.prefix, usize::from(args.round_trips)).await? {
+    for trip in round_trips(&store, &args.prefix, usize::from(args.round_trips), 1024).await? {
         let ms = |percentile| trip.percentile_us(percentile) as f64 / 1e3;
         say(&format!("{:<16} {:>9.2} {:>9.2}", trip.request, ms(50.0), ms(99.0)));
     }

@@ -8,6 +8,7 @@ mod console;
 mod consumer;
 mod delay;
 mod failure;
+mod layers;
 mod merge;
 mod producer;
 mod serve;
@@ -46,6 +47,7 @@ enum Command {
     Consumer(consumer::Args),
     Serve(serve::Args),
     Check(check::Args),
+    Layers(layers::Args),
     Merge(merge::Args),
 }
 
@@ -85,6 +87,7 @@ impl Cli {
                         Command::Consumer(args) => consumer::run(args).await,
                         Command::Serve(args) => serve::run(args).await,
                         Command::Check(args) => check::run(args).await,
+                        Command::Layers(args) => layers::run(args).await,
                         Command::Merge(args) => merge::run(args),
                     }
                 });

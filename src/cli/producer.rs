@@ -156,6 +156,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         schedule,
         grace: args.grace_seconds.as_duration(),
         commit_interval: args.commit.interval(),
+        max_batch_bytes: producer::MAX_BATCH_BYTES,
         message_size: args.message.size()?,
         padding: args.message.padding(),
         data_encoding: args.message.encoding(),

@@ -31,6 +31,10 @@ pub(super) struct Args {
     #[arg(long, env = "S3MQ_BUCKET", value_name = "NAME", default_value = "s3mq")]
     bucket: String,
 
+    /// Stop when standard input is closed, as the store of `s3mq layers` does when that is gone
+    #[arg(long, env = "S3MQ_EXIT_ON_STDIN_EOF")]
+    exit_on_stdin_eof: bool,
+
     #[command(flatten)]
     delay: DelayArgs,
 }
@@ -47,7 +51,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
             ));
         }
     };
-    let mut stop = signals::watch(false)?;
+    let mut stop = signals::watch(args.exit_on_stdin_eof)?;
     let server = Server::start(Config {
         listen: args.listen,
         data_dir: args.data_dir,

@@ -19,6 +19,7 @@ use crate::machine::Effort;
 use crate::measure::{Ledger, Meter, PercentileRow, Percentiles, Sample};
 use crate::queue::{Consumer, ConsumerOptions, Lake, ProducerEpoch, QueueError, Received, ReceivedBatch};
 use crate::stop::Stop;
+pub(crate) use stamp::due_us;
 use way::Way;
 
 /// What a consumer does. Validated.

@@ -7,8 +7,8 @@ use super::payload::Payload;
 use crate::clock::{self, Anchor};
 use crate::queue::Batch;
 
-/// A batch that has grown to this is cut off although its interval isn't over: it is what a PUT and
-/// the memory of both roles should hold.
+/// Where a batch is cut off although its interval isn't over, unless a producer is told otherwise: it is
+/// what a PUT and the memory of both roles should hold.
 pub const MAX_BATCH_BYTES: usize = 32 << 20;
 
 /// How long after a try that found no room the next one comes.
@@ -24,6 +24,8 @@ pub(super) struct Cutter {
     pub anchor: Anchor,
     pub batches: mpsc::Sender<Batch>,
     pub message_bytes: usize,
+    /// The most that a batch grows to.
+    pub max_batch_bytes: usize,
     pub interval_ns: u64,
     /// Boundaries lie at whole intervals after this.
     pub grid_start_ns: u64,
@@ -43,7 +45,7 @@ impl Cutter {
 
     /// Adds a message; waits for the queue only where the batch is as large as it may become.
     pub(super) fn push(&mut self, payload: &mut Payload, due_us: i64) -> Result<(), Gone> {
-        if self.batch.bytes() + self.message_bytes > MAX_BATCH_BYTES && !self.batch.is_empty() {
+        if self.batch.bytes() + self.message_bytes > self.max_batch_bytes && !self.batch.is_empty() {
             self.cut()?;
         }
         self.batch.push_with(|values| payload.write(due_us, values));

@@ -2,7 +2,7 @@
 //!
 //! A pacer thread hands messages over on an absolute schedule and cuts them into batches at the
 //! commit interval; the [queue](crate::queue) uploads and commits them. When the store is slower than
-//! the schedule, batches grow (up to [`MAX_BATCH_BYTES`]) and messages are handed over late, which
+//! the schedule, batches grow (up to [`Config::max_batch_bytes`]) and messages are handed over late, which
 //! `send_delay` shows; their stamps stay those of the schedule, so that a consumer sees the wait as
 //! latency. Nothing is re-timed.
 
@@ -26,8 +26,7 @@ use crate::units::{Rate, Seconds};
 pub use arrivals::Arrival;
 pub use cutter::MAX_BATCH_BYTES;
 use pacer::{Paced, Pacer};
-use payload::Payload;
-pub use payload::{Padding, STAMP_BYTES};
+pub use payload::{Padding, Payload, STAMP_BYTES};
 use timeline::Timeline;
 
 /// How fast, and for how long.
@@ -63,6 +62,9 @@ pub struct Config {
     pub grace: Duration,
     /// How often what was handed over is committed.
     pub commit_interval: Duration,
+    /// A batch that has grown to this many bytes of messages is cut off although its interval isn't over;
+    /// see [`MAX_BATCH_BYTES`].
+    pub max_batch_bytes: usize,
     /// Bytes a message; `None` is the stamp alone.
     pub message_size: Option<usize>,
     /// What fills a message up.
@@ -106,6 +108,7 @@ pub async fn run(
         start_ns: clock::monotonic_ns(),
         grace_ns: config.grace.as_nanos() as u64,
         interval_ns: config.commit_interval.as_nanos() as u64,
+        max_batch_bytes: config.max_batch_bytes,
         timeline: Timeline::new(&anchor, config.interval, intervals),
         payload: Payload::new(config.message_size, config.padding, rand::random()),
         anchor: anchor.clone(),

@@ -34,6 +34,7 @@ pub(super) struct Pacer {
     /// When the first message is due, on the monotonic clock.
     pub start_ns: u64,
     pub interval_ns: u64,
+    pub max_batch_bytes: usize,
     /// How long after the last message was due it goes on handing over.
     pub grace_ns: u64,
     pub timeline: Timeline,
@@ -69,6 +70,7 @@ impl Pacer {
             held_up_ns: 0,
             anchor: self.anchor.clone(),
             message_bytes: self.payload.message_bytes(),
+            max_batch_bytes: self.max_batch_bytes,
             interval_ns: self.interval_ns.max(1),
             grid_start_ns,
             boundary_ns: grid_start_ns + self.interval_ns,
@@ -194,6 +196,7 @@ mod tests {
             schedule,
             start_ns: clock::monotonic_ns(),
             interval_ns: interval_ms * 1_000_000,
+            max_batch_bytes: MAX_BATCH_BYTES,
             grace_ns: 60_000_000_000,
             payload: Payload::new(None, Padding::Text, 1),
             anchor,
@@ -273,6 +276,16 @@ mod tests {
         }
         assert_eq!((paced.handed_over, count), (12_345, 12_345));
         assert!(paced.send_delay.is_none());
+    }
+
+    #[test]
+    fn a_flood_is_cut_where_a_batch_is_full() {
+        let (sender, mut batches) = mpsc::channel(1000);
+        let (mut pacer, _stopper) = pacer(Schedule::Flood { messages: 2_500 }, 3_600_000, sender);
+        pacer.max_batch_bytes = 1_000 * pacer.payload.message_bytes();
+        pacer.run();
+        let sizes: Vec<_> = std::iter::from_fn(|| batches.try_recv().ok()).map(|batch| batch.len()).collect();
+        assert_eq!(sizes, [1_000, 1_000, 500]);
     }
 
     #[test]

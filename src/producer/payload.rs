@@ -22,7 +22,7 @@ pub const STAMP_BYTES: usize = 17;
 
 /// Writes messages into a buffer, without an allocation each.
 #[derive(Debug)]
-pub(super) struct Payload {
+pub struct Payload {
     padding_bytes: usize,
     /// Padding is copied out of here, from a random place for random padding.
     pool: Vec<u8>,
@@ -38,7 +38,7 @@ const RANDOM_POOL_BYTES: usize = 8 << 20;
 
 impl Payload {
     /// Messages of `size` bytes, or of a stamp alone. Sizes below [`STAMP_BYTES`] count as that.
-    pub(super) fn new(size: Option<usize>, padding: Padding, seed: u64) -> Self {
+    pub fn new(size: Option<usize>, padding: Padding, seed: u64) -> Self {
         // One space comes before the padding.
         let padding_bytes = size.unwrap_or(0).saturating_sub(STAMP_BYTES + 1);
         let needs_space = size.unwrap_or(0) > STAMP_BYTES;
@@ -65,12 +65,12 @@ impl Payload {
     }
 
     /// Bytes of each message, while the clock has ten digits of seconds (until 2286).
-    pub(super) fn message_bytes(&self) -> usize {
+    pub fn message_bytes(&self) -> usize {
         STAMP_BYTES + self.padding_bytes
     }
 
     /// Appends a message that is due at `due_us` Unix microseconds.
-    pub(super) fn write(&mut self, due_us: i64, into: &mut Vec<u8>) {
+    pub fn write(&mut self, due_us: i64, into: &mut Vec<u8>) {
         let (second, micros) = (due_us.div_euclid(1_000_000), due_us.rem_euclid(1_000_000));
         if !(1_000_000_000..10_000_000_000).contains(&second) {
             // Not a date of our time; correct all the same.

@@ -21,6 +21,11 @@ impl Admin {
         Self { client, config }
     }
 
+    /// The SDK's own client, for whoever compares with it.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
     /// Asks for one key below `prefix`: whether the store answers, knows the credentials and has the
     /// bucket. A listing is asked rather than the bucket's head, whose answer has no body to say why.
     ///

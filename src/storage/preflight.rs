@@ -152,7 +152,7 @@ impl RoundTrip {
 }
 
 /// Measures `count` round trips of each request the queue makes, one after the other over warm
-/// connections, with bodies of 1 KiB. Cleans up behind itself.
+/// connections, with bodies of `body_bytes` (the conditional PUT's is a single byte). Cleans up behind itself.
 ///
 /// # Errors
 /// When the store refuses any of them.
@@ -160,17 +160,23 @@ pub async fn round_trips(
     store: &Store,
     prefix: &Prefix,
     count: usize,
+    body_bytes: usize,
 ) -> Result<Vec<RoundTrip>, StorageError> {
     let directory = prefix.child(".s3mq-preflight").child(&Uuid::new_v4().to_string());
-    let result = measure(store, &directory, count).await;
+    let result = measure(store, &directory, count, body_bytes).await;
     store.admin().clean(&directory).await?;
     result
 }
 
-async fn measure(store: &Store, directory: &Prefix, count: usize) -> Result<Vec<RoundTrip>, StorageError> {
+async fn measure(
+    store: &Store,
+    directory: &Prefix,
+    count: usize,
+    body_bytes: usize,
+) -> Result<Vec<RoundTrip>, StorageError> {
     let objects = store.objects().as_ref();
     let key = |kind: &str, i: usize| directory.join(&format!("{kind}-{i}"));
-    let body = PutPayload::from_static(&[b'x'; 1024]);
+    let body = PutPayload::from(vec![b'x'; body_bytes]);
     let mut all = Vec::new();
     for request in ["PUT", "conditional PUT", "GET", "absent GET", "LIST"] {
         let mut sorted_us = Vec::with_capacity(count);

@@ -5,7 +5,7 @@ use rustix::process::Signal;
 use crate::harness::s3mq;
 use crate::store::{Store, VARIABLES};
 
-const COMMANDS: [&str; 5] = ["bench", "producer", "consumer", "serve", "check"];
+const COMMANDS: [&str; 6] = ["bench", "producer", "consumer", "serve", "check", "layers"];
 
 #[test]
 fn the_version_names_its_commit() {

@@ -1,0 +1,196 @@
+//! `s3mq layers`.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args as ClapArgs;
+
+use super::VERSION;
+use super::console::say;
+use super::failure::Failure;
+use super::producer::interrupted;
+use super::signals;
+use super::storage::{self, BackendArg, StorageArgs};
+use super::stream::MessageArgs;
+use crate::exit::Exit;
+use crate::layers::{self, Build, Config, LayersError, OwnStore, Report, into_page, tables};
+use crate::machine::memory_bytes;
+use crate::producer::MAX_BATCH_BYTES;
+use crate::report::PartialFile;
+use crate::storage::{Prefix, Store};
+use crate::units::{Rate, Seconds};
+
+/// Measure what the queue costs over plain requests, and the roles over the queue
+///
+/// One process carries the same messages by plain requests of two HTTP clients, by the queue, and by the
+/// producer and consumer roles, in interleaved rounds, and compares them; docs/layers.md tells the method.
+/// With --s3-backend embedded the store is a process of its own.
+#[derive(Debug, ClapArgs)]
+pub(super) struct Args {
+    /// Rate at which latency is measured, in messages a second; messages a second are measured without one
+    #[arg(long, env = "S3MQ_RATE", value_name = "PER_SECOND", default_value = "10000")]
+    rate: Rate,
+
+    /// Commit interval at that rate, in milliseconds
+    #[arg(long, env = "S3MQ_AUTOCOMMIT_DURATION_MS", value_name = "MS", default_value_t = 20,
+          value_parser = clap::value_parser!(u64).range(1..=86_400_000))]
+    autocommit_duration_ms: u64,
+
+    /// Messages of a batch where messages a second are measured
+    #[arg(long, env = "S3MQ_BATCH_MESSAGES", value_name = "COUNT", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
+    batch_messages: u64,
+
+    /// The least that each measured run lasts, in seconds
+    #[arg(long, env = "S3MQ_SECONDS", value_name = "SECONDS", default_value = "5")]
+    seconds: Seconds,
+
+    /// Rounds; with a single one, nothing can be told apart
+    #[arg(long, env = "S3MQ_ROUNDS", value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: u16,
+
+    /// Pause of all readers after asking for something that isn't there yet, in milliseconds
+    #[arg(long, env = "S3MQ_POLL_INTERVAL_MS", value_name = "MS", default_value_t = 1,
+          value_parser = clap::value_parser!(u64).range(1..=86_400_000))]
+    poll_interval_ms: u64,
+
+    /// Results, as JSON; what the file has as `code_cost` stays in it
+    #[arg(long, env = "S3MQ_OUTPUT", value_name = "FILE", default_value = "benches/results/layers.json")]
+    output: PathBuf,
+
+    /// Page whose tables, between two marks, are made anew [default: none]
+    #[arg(long, env = "S3MQ_PAGE", value_name = "FILE")]
+    page: Option<PathBuf>,
+
+    /// Where in the bucket to write; what is there is deleted before and after
+    #[arg(long, env = "S3MQ_PREFIX", value_name = "PREFIX", default_value = "adhoc/s3-messaging/layers")]
+    prefix: Prefix,
+
+    /// Print no progress
+    #[arg(long, env = "S3MQ_QUIET")]
+    quiet: bool,
+
+    #[command(flatten)]
+    message: MessageArgs,
+
+    #[command(flatten)]
+    storage: StorageArgs,
+}
+
+pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
+    let embedded = args.storage.backend() == BackendArg::Embedded;
+    let config = args.config(embedded)?;
+    let remote = if embedded { None } else { Some(args.storage.resolve(None)?) };
+    // What can't be written or kept is known before minutes are spent.
+    let code_cost = kept_code_cost(&args.output)?;
+    let page = args.page.as_deref().map(read_page).transpose()?;
+    if let Some(directory) = args.output.parent() {
+        fs::create_dir_all(directory).map_err(|error| cannot_use("--output", directory, &error))?;
+    }
+
+    let mut stop = signals::watch(false)?;
+    let own = match remote {
+        Some(_) => None,
+        None => Some(OwnStore::start().await?),
+    };
+    let store = match (remote, &own) {
+        (Some(config), _) => config,
+        (None, Some(own)) => own.config().clone(),
+        (None, None) => return Err(Failure::runtime("the embedded store did not start")),
+    };
+    let connect = async {
+        storage::preflight(&store, &args.prefix, args.storage.create_bucket, |_| {}).await?;
+        Ok::<_, Failure>(Store::connect(store.clone()).await?)
+    };
+    let measured = async {
+        let connected = tokio::select! {
+            connected = connect => connected?,
+            () = stop.wait() => return Err(interrupted()),
+        };
+        let tell = |line: &str| {
+            if !args.quiet {
+                say(line);
+            }
+        };
+        Ok(layers::run(&config, &connected, Build::new(VERSION), stop.clone(), tell).await?)
+    }
+    .await;
+    if let Some(own) = own {
+        own.end().await;
+    }
+    let report = Report { code_cost, ..measured? };
+
+    let mut json = serde_json::to_vec_pretty(&report)
+        .map_err(|error| Failure::runtime(format!("cannot write results: {error}")))?;
+    json.push(b'\n');
+    PartialFile::write_whole(&args.output, &json)
+        .map_err(|error| Failure::runtime(format!("cannot write results: {error}")))?;
+    if let (Some(path), Some(page)) = (&args.page, page) {
+        let page = into_page(&page, &report).map_err(Failure::runtime)?;
+        PartialFile::write_whole(path, page.as_bytes())
+            .map_err(|error| Failure::runtime(format!("cannot write the page: {error}")))?;
+    }
+    say(tables(&report).trim_end());
+    say(&format!("results: {}", args.output.display()));
+    Ok(Exit::Ok)
+}
+
+impl Args {
+    fn config(&self, embedded: bool) -> Result<Config, Failure> {
+        let message_size = self.message.size()?;
+        let bytes = self.batch_messages.saturating_mul(self.message.bytes() as u64);
+        if bytes > MAX_BATCH_BYTES as u64 {
+            return Err(Failure::usage(format!(
+                "--batch-messages {} of {} bytes are more than the {MAX_BATCH_BYTES} bytes of a batch",
+                self.batch_messages,
+                self.message.bytes()
+            )));
+        }
+        Ok(Config {
+            prefix: self.prefix.clone(),
+            rate: self.rate,
+            commit_interval: Duration::from_millis(self.autocommit_duration_ms),
+            batch_messages: self.batch_messages,
+            message_size,
+            padding: self.message.padding(),
+            data_encoding: self.message.encoding(),
+            seconds: self.seconds,
+            rounds: usize::from(self.rounds),
+            poll_interval: Duration::from_millis(self.poll_interval_ms),
+            most_bytes: memory_bytes().filter(|_| embedded).map(|bytes| bytes / 2),
+        })
+    }
+}
+
+/// The field `code_cost` of the results that are there, if any are.
+fn kept_code_cost(path: &Path) -> Result<Option<serde_json::Value>, Failure> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(cannot_use("--output", path, &error)),
+    };
+    let results: serde_json::Value =
+        serde_json::from_str(&text).map_err(|error| cannot_use("--output", path, &error))?;
+    Ok(results.get("code_cost").cloned())
+}
+
+fn read_page(path: &Path) -> Result<String, Failure> {
+    fs::read_to_string(path).map_err(|error| cannot_use("--page", path, &error))
+}
+
+fn cannot_use(flag: &str, path: &Path, error: &dyn std::fmt::Display) -> Failure {
+    Failure::usage(format!("{flag} {}: {error}", path.display()))
+}
+
+impl From<LayersError> for Failure {
+    fn from(error: LayersError) -> Self {
+        let exit = match error {
+            LayersError::Interrupted => Exit::Interrupted,
+            LayersError::NotWhole { .. } => Exit::Lossy,
+            LayersError::TooLarge(_) => Exit::Usage,
+            _ => Exit::Failed,
+        };
+        Self { exit, message: error.to_string() }
+    }
+}
