@@ -268,3 +268,46 @@ impl Outcome {
         self.cpu_seconds * 1e6 / self.messages as f64
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flood(batch_messages: u64, message_size: usize) -> Job {
+        Job {
+            kind: JobKind::Flood { batch_messages, half_a_second: 1 },
+            messages: batch_messages,
+            message_size: Some(message_size),
+            padding: Padding::Text,
+            data_encoding: DataEncoding::Plain,
+            poll_interval: Duration::from_millis(1),
+        }
+    }
+
+    #[test]
+    fn raw_readers_fetch_ahead_as_the_queues_permits_let_it() {
+        for (batch_messages, message_size, ahead) in [
+            // By messages.
+            (100_000, 17, 20),
+            // By bytes.
+            (1_000, 1 << 20, 1),
+            (64, 1 << 10, 256),
+            (1_024, 1 << 10, 64),
+            // A batch above either bound is fetched alone.
+            (3_000_000, 17, 1),
+        ] {
+            assert_eq!(flood(batch_messages, message_size).ahead(), ahead, "{batch_messages} {message_size}");
+        }
+    }
+
+    #[test]
+    fn a_paced_batch_is_what_is_due_in_an_interval() {
+        let paced = |rate: &str, interval_ms| {
+            let commit_interval = Duration::from_millis(interval_ms);
+            let kind =
+                JobKind::Paced { rate: rate.parse().unwrap(), commit_interval, warmup: Duration::ZERO };
+            Job { kind, ..flood(1, 17) }.batch_messages()
+        };
+        assert_eq!((paced("10000", 20), paced("0.1", 20)), (200, 1));
+    }
+}
