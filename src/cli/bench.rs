@@ -135,7 +135,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     }
     let remote = match backend {
         BackendArg::Embedded => {
-            args.refuse_other_store()?;
+            args.storage.refuse_other_store()?;
             args.refuse_too_much_memory(&rates)?;
             None
         }
@@ -286,34 +286,6 @@ impl Args {
             ))),
             Some(warmup) => Ok(warmup),
             None => Ok((streamed / 10.0).min(30.0)),
-        }
-    }
-
-    fn refuse_other_store(&self) -> Result<(), Failure> {
-        let flags = [("--endpoint", &self.storage.endpoint), ("--bucket", &self.storage.bucket)];
-        match flags.iter().find(|(_, value)| value.is_some()) {
-            Some((flag, _)) => Err(Failure::usage(format!(
-                "{flag} goes with --s3-backend minio or s3; the embedded store has its own"
-            ))),
-            None if self.storage.s3_backend.is_some() => Ok(()),
-            None => self.refuse_forgotten_store(),
-        }
-    }
-
-    /// Who has set variables of a store of their own would take the embedded store's figures for its.
-    fn refuse_forgotten_store(&self) -> Result<(), Failure> {
-        let others = [
-            ("MINIO_S3_BUCKET", "set that too"),
-            ("MINIO_S3_ACCESS_KEY", "set that too"),
-            ("MINIO_S3_SECRET_ACCESS_KEY", "set that too"),
-            ("AWS_S3_BUCKET", "give --s3-backend s3"),
-        ];
-        match others.iter().find(|(name, _)| storage::variable(name).is_some()) {
-            Some((name, remedy)) => Err(Failure::usage(format!(
-                "{name} is set and MINIO_S3_ENDPOINT is not; {remedy}, or --s3-backend embedded to bench the \
-                 embedded store"
-            ))),
-            None => Ok(()),
         }
     }
 

@@ -15,7 +15,7 @@ use super::signals;
 use super::storage::{self, BackendArg, StorageArgs};
 use super::stream::MessageArgs;
 use crate::exit::Exit;
-use crate::layers::{self, Build, Config, LayersError, OwnStore, Report, into_page, tables};
+use crate::layers::{self, Build, Config, LayersError, OwnStore, Page, Report, tables};
 use crate::machine::memory_bytes;
 use crate::producer::MAX_BATCH_BYTES;
 use crate::report::PartialFile;
@@ -81,7 +81,12 @@ pub(super) struct Args {
 pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     let embedded = args.storage.backend() == BackendArg::Embedded;
     let config = args.config(embedded)?;
-    let remote = if embedded { None } else { Some(args.storage.resolve(None)?) };
+    let remote = if embedded {
+        args.storage.refuse_other_store()?;
+        None
+    } else {
+        Some(args.storage.resolve(None)?)
+    };
     // What can't be written or kept is known before minutes are spent.
     let code_cost = kept_code_cost(&args.output)?;
     let page = args.page.as_deref().map(read_page).transpose()?;
@@ -96,7 +101,10 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     };
     let store = match (remote, &own) {
         (Some(config), _) => config,
-        (None, Some(own)) => own.config().clone(),
+        (None, Some(own)) => own.config().with_timeouts(
+            args.storage.request_timeout_seconds.as_duration(),
+            args.storage.retry_timeout_seconds.as_duration(),
+        ),
         (None, None) => return Err(Failure::runtime("the embedded store did not start")),
     };
     let connect = async {
@@ -127,8 +135,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     PartialFile::write_whole(&args.output, &json)
         .map_err(|error| Failure::runtime(format!("cannot write results: {error}")))?;
     if let (Some(path), Some(page)) = (&args.page, page) {
-        let page = into_page(&page, &report).map_err(Failure::runtime)?;
-        PartialFile::write_whole(path, page.as_bytes())
+        PartialFile::write_whole(path, page.with(&report).as_bytes())
             .map_err(|error| Failure::runtime(format!("cannot write the page: {error}")))?;
     }
     say(tables(&report).trim_end());
@@ -175,8 +182,9 @@ fn kept_code_cost(path: &Path) -> Result<Option<serde_json::Value>, Failure> {
     Ok(results.get("code_cost").cloned())
 }
 
-fn read_page(path: &Path) -> Result<String, Failure> {
-    fs::read_to_string(path).map_err(|error| cannot_use("--page", path, &error))
+fn read_page(path: &Path) -> Result<Page, Failure> {
+    let text = fs::read_to_string(path).map_err(|error| cannot_use("--page", path, &error))?;
+    text.parse().map_err(|error: String| cannot_use("--page", path, &error))
 }
 
 fn cannot_use(flag: &str, path: &Path, error: &dyn std::fmt::Display) -> Failure {

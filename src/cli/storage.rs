@@ -77,6 +77,35 @@ impl StorageArgs {
         })
     }
 
+    /// Refuses what names another store than the embedded one, which was chosen.
+    pub(super) fn refuse_other_store(&self) -> Result<(), Failure> {
+        let flags = [("--endpoint", &self.endpoint), ("--bucket", &self.bucket)];
+        match flags.iter().find(|(_, value)| value.is_some()) {
+            Some((flag, _)) => Err(Failure::usage(format!(
+                "{flag} goes with --s3-backend minio or s3; the embedded store has its own"
+            ))),
+            None if self.s3_backend.is_some() => Ok(()),
+            None => self.refuse_forgotten_store(),
+        }
+    }
+
+    /// Who has set variables of a store of their own would take the embedded store's figures for its.
+    fn refuse_forgotten_store(&self) -> Result<(), Failure> {
+        let others = [
+            ("MINIO_S3_BUCKET", "set that too"),
+            ("MINIO_S3_ACCESS_KEY", "set that too"),
+            ("MINIO_S3_SECRET_ACCESS_KEY", "set that too"),
+            ("AWS_S3_BUCKET", "give --s3-backend s3"),
+        ];
+        match others.iter().find(|(name, _)| variable(name).is_some()) {
+            Some((name, remedy)) => Err(Failure::usage(format!(
+                "{name} is set and MINIO_S3_ENDPOINT is not; {remedy}, or --s3-backend embedded to bench the \
+                 embedded store"
+            ))),
+            None => Ok(()),
+        }
+    }
+
     /// The configuration of a real store; `bucket` is that of a lake path.
     pub(super) fn resolve(&self, bucket: Option<&str>) -> Result<Config, Failure> {
         let backend = match self.backend() {

@@ -56,7 +56,7 @@ use crate::units::{Rate, Seconds};
 
 pub use figures::{Figures, Metric};
 pub use own_store::OwnStore;
-pub use page::{into_page, tables};
+pub use page::{Page, tables};
 pub use report::{Build, Comparison, JobInfo, Report, RoundTripRow, Row, When};
 
 /// What carries the messages.

@@ -1,6 +1,7 @@
 //! The tables of the documentation's page, read from the results alone.
 
 use std::fmt::Write;
+use std::str::FromStr;
 
 use super::figures::Metric;
 use super::report::{Report, When};
@@ -10,15 +11,29 @@ use crate::units::grouped;
 const BEGIN: &str = "<!-- begin: written by `just layers` from benches/results/layers.json -->\n";
 const END: &str = "<!-- end -->\n";
 
-/// `page` with its tables made anew.
-///
-/// # Errors
-/// When it doesn't have the two marks.
-pub fn into_page(page: &str, report: &Report) -> Result<String, String> {
-    let parts = page.split_once(BEGIN).and_then(|(head, rest)| Some((head, rest.split_once(END)?.1)));
-    let (head, tail) =
-        parts.ok_or_else(|| format!("it has no lines `{}` and `{}`", BEGIN.trim(), END.trim()))?;
-    Ok(format!("{head}{BEGIN}{}{END}{tail}", tables(report)))
+/// A page that has tables between two marks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    head: String,
+    tail: String,
+}
+
+impl Page {
+    /// The page with the tables of these results.
+    pub fn with(&self, report: &Report) -> String {
+        format!("{}{BEGIN}{}{END}{}", self.head, tables(report), self.tail)
+    }
+}
+
+impl FromStr for Page {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parts = text.split_once(BEGIN).and_then(|(head, rest)| Some((head, rest.split_once(END)?.1)));
+        let (head, tail) =
+            parts.ok_or_else(|| format!("it has no lines `{}` and `{}`", BEGIN.trim(), END.trim()))?;
+        Ok(Self { head: head.to_owned(), tail: tail.to_owned() })
+    }
 }
 
 /// The tables, in Markdown.
@@ -160,20 +175,24 @@ mod tests {
         serde_json::from_str(&committed("benches/results/layers.json")).unwrap()
     }
 
+    fn anew(page: &str, report: &Report) -> String {
+        page.parse::<Page>().unwrap().with(report)
+    }
+
     #[test]
     fn the_committed_page_shows_the_committed_results() {
         let page = committed("docs/layers.md");
-        assert!(into_page(&page, &report()).unwrap() == page, "run `just layers`, or write the page anew");
+        assert!(anew(&page, &report()) == page, "run `just layers`, or write the page anew");
     }
 
     #[test]
     fn only_what_is_between_the_marks_changes() {
         let report = report();
-        let page = into_page(&format!("head\n{BEGIN}old\n{END}tail\n"), &report).unwrap();
+        let page = anew(&format!("head\n{BEGIN}old\n{END}tail\n"), &report);
         assert!(page.starts_with("head\n") && page.ends_with("tail\n") && !page.contains("old"), "{page}");
-        assert_eq!(into_page(&page, &report).unwrap(), page);
+        assert_eq!(anew(&page, &report), page);
         for broken in ["", BEGIN, END, &format!("{END}{BEGIN}")] {
-            assert!(into_page(broken, &report).is_err());
+            assert!(broken.parse::<Page>().is_err());
         }
     }
 
