@@ -230,11 +230,28 @@ def check_intervals(run):
         check.same(f"{what} backlog", int(row["backlog"]), max(sent - received, 0))
         # How long ago what came last had been due.
         check.same(f"{what} lag", us(row["lag"]), end_us - int(run.due_us[received - 1]) if received else None)
+    # A checkpoint is in the interval in which it began; one that was skipped never did.
+    begun = [mark for mark in run.result["marks"] if mark["outcome"] != "skipped"]
+    for index, row in enumerate(rows):
+        expected = sum((mark["started_us"] - run.result["timeline_start_us"]) // run.interval_us == index for mark in begun)
+        check.same(f"row {index + 1} checkpoints", int(row["checkpoints"]), expected)
+    for role in ("producer", "consumer"):
+        told, exact = run.result["rss_growth"][role], memory_growth(run, rows, role)
+        check.close(f"growth of the {role}'s memory", told, exact)
     check.same("sum of sent", sent, run.producer["committed"] + run.result["unsent"])
     if run.producer["send_delay"]:
         latest = max((us(row["send_delay_max"]) or 0 for row in rows), default=0)
         check.same("largest send delay", latest, run.producer["send_delay"]["max_us"])
     return check
+
+
+def memory_growth(run, rows, role):
+    """The most memory in the last tenth of the sending against that in the first tenth after the warm-up."""
+    warm_us, column = whole_us(run.run["warmup_seconds"]), f"{role}_rss_bytes"
+    warm = [row for row in rows if int(row["sent"]) and us(row["time_from_start"]) - run.interval_us >= warm_us]
+    held = [int(row[column]) for row in warm if row[column]]
+    tenth = len(held) // 10
+    return max(held[-tenth:]) / max(held[:tenth]) - 1 if tenth else None
 
 
 def check_hlog(run):

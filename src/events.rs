@@ -6,7 +6,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Effort;
-use crate::measure::{ChosenPercentile, Integrity, LatencySummary, StageSummary};
+pub use crate::measure::LatencySummary;
+use crate::measure::{ChosenPercentile, Integrity, StageSummary};
+pub use crate::queue::CheckpointOutcome;
 use crate::queue::ProducerEpoch;
 pub use crate::storage::Requests;
 use crate::storage::StoreClock;
@@ -19,13 +21,24 @@ pub enum Event {
     Ready,
     /// About once a second.
     Progress {
-        /// Messages handed over by a producer, delivered by a consumer.
+        /// Messages handed over by a producer, delivered by a consumer; versions that a preload has added.
         messages: u64,
     },
     /// An interval of a producer's timeline is over.
     Sent(SentInterval),
     /// An interval of a consumer's timeline is over.
     Received(ReceivedInterval),
+    /// Something happened beside the messages that may show in their latency.
+    Mark(Mark),
+    /// A table was filled with versions.
+    Preloaded {
+        /// Its latest version.
+        last_version: u64,
+        /// Checkpoints made.
+        checkpoints: u64,
+        /// How long it took, in seconds.
+        seconds: f64,
+    },
     /// A producer is through.
     Produced(Box<ProducerSummary>),
     /// A consumer is through.
@@ -48,6 +61,8 @@ pub struct SentInterval {
     pub messages: u64,
     /// From due to hand-over; `None` where there were none, or there is no schedule.
     pub send_delay: Option<LatencySummary>,
+    /// Memory that the process held at its end, in bytes; 0 where the system doesn't say.
+    pub rss_bytes: u64,
 }
 
 /// One interval of a consumer's timeline.
@@ -64,6 +79,58 @@ pub struct ReceivedInterval {
     /// At its end: how long ago the last message that was delivered had been due, in microseconds. `None`
     /// before the first.
     pub lag_us: Option<i64>,
+    /// Memory that the process held at its end, in bytes; 0 where the system doesn't say.
+    pub rss_bytes: u64,
+}
+
+/// Something that happened beside the messages, at a moment of the timeline.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Mark {
+    /// What.
+    pub kind: MarkKind,
+    /// Which version of the table it is about.
+    pub version: u64,
+    /// When it began, in Unix microseconds of the producer's clock.
+    pub started_us: i64,
+    /// How long it took, in seconds.
+    pub seconds: f64,
+    /// Body bytes that it sent.
+    pub bytes: u64,
+    /// How it ended.
+    pub outcome: CheckpointOutcome,
+}
+
+impl Mark {
+    /// Whether what it marks came to be.
+    pub fn is_made(&self) -> bool {
+        self.outcome == CheckpointOutcome::Made
+    }
+
+    /// Whether it took any of the timeline: what was skipped never began.
+    pub fn has_begun(&self) -> bool {
+        self.outcome != CheckpointOutcome::Skipped
+    }
+}
+
+/// What a [`Mark`] marks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MarkKind {
+    /// A checkpoint of the table was due.
+    Checkpoint,
+}
+
+/// How the checkpoints that were due ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointCounts {
+    /// They are there.
+    pub made: u64,
+    /// The store or delta-rs failed.
+    pub failed: u64,
+    /// The one before was still running.
+    pub skipped: u64,
+    /// The producer was through and didn't wait any longer.
+    pub abandoned: u64,
 }
 
 /// What a producer did.
@@ -95,6 +162,14 @@ pub struct ProducerSummary {
     pub commit_retries: u64,
     /// Versions that another producer took first.
     pub conflicts: u64,
+    /// From a commit's PUT being sent to its being acknowledged, the end of stream included.
+    pub commit_time: Option<LatencySummary>,
+    /// How long it took to open the table, once it was there, in seconds.
+    pub cold_open_seconds: f64,
+    /// The checkpoints that were due.
+    pub checkpoints: CheckpointCounts,
+    /// Attempts that they took, which are not among the other requests.
+    pub checkpoint_requests: Requests,
     /// What it took of the machine.
     pub effort: Effort,
     /// Whether it was interrupted before it had sent everything.
@@ -155,6 +230,8 @@ pub struct ConsumerSummary {
     pub retractions: u64,
     /// What came of each producer epoch's messages.
     pub integrity: Integrity<ProducerEpoch>,
+    /// How long it took to open the table, in seconds; `None` where it wasn't there yet.
+    pub cold_open_seconds: Option<f64>,
     /// First version read.
     pub first_version: u64,
     /// Last version delivered.

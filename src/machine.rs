@@ -19,6 +19,11 @@ impl Effort {
     }
 }
 
+/// Memory that this process holds now, in bytes; 0 where the system doesn't say.
+pub fn rss_bytes() -> u64 {
+    status_kib("VmRSS:").unwrap_or(0) * 1024
+}
+
 /// Processor time that this process has taken, in seconds.
 pub fn cpu_seconds() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
@@ -88,6 +93,7 @@ mod tests {
         }
         let effort = Effort::so_far();
         assert!(effort.cpu_seconds >= before + 0.01 && effort.peak_rss_bytes > 1 << 20, "{effort:?}");
+        assert!((1 << 20..=Effort::so_far().peak_rss_bytes).contains(&rss_bytes()));
         assert!(Machine::this().memory_bytes >= effort.peak_rss_bytes);
     }
 }

@@ -16,6 +16,8 @@ mod harness;
 mod interruption;
 #[path = "cli/layers.rs"]
 mod layers;
+#[path = "cli/log_age.rs"]
+mod log_age;
 #[path = "cli/manual.rs"]
 mod manual;
 #[path = "cli/prefix.rs"]

@@ -16,7 +16,7 @@ use common::is_set_up;
 fn every_figure_of_a_sweep_is_what_the_raw_values_give() {
     let results = Results::of_bench(
         "--range-start 500 --range-end 1000 --range-step 500 --seconds-to-stream 4 \
-         --autocommit-duration-ms 100",
+         --autocommit-duration-ms 100 --interval-seconds 0.3 --checkpoint-interval 15 --preload-versions 20",
     );
     results.agree_with_the_oracle(&["500", "1000"]);
     results.are_of_the_schema();

@@ -94,6 +94,25 @@ print(len(rows), sum(n or 0 for n in table.get_add_actions(flatten=True).column(
     }
 }
 
+async fn python_reads_a_preloaded_table_with_its_checkpoints(store: &TestStore) {
+    let path = fresh_path("preloaded-for-python");
+    let preload = ["preload", "--lake-path", &path, "--versions", "30", "--checkpoint-interval", "10"];
+    let event = last_event(&stdout(run(&mut s3mq(store, &preload)), 0));
+    assert_eq!((event["last_version"].as_u64(), event["checkpoints"].as_u64()), (Some(30), Some(3)));
+    // Versions 31 to 50 are messages, one or more each; the last commit ends the stream.
+    let produce = ["producer", "--lake-path", &path, "--rate", "1000", "--messages", "200"];
+    let flags = ["--autocommit-duration-ms", "10", "--checkpoint-interval", "8"];
+    let event = last_event(&stdout(run(&mut s3mq(store, &[produce.as_slice(), &flags].concat())), 0));
+    assert!(event["checkpoints"]["made"].as_u64() > Some(0), "{event}");
+    let script = r#"
+table = DeltaTable(uri, storage_options=options)
+print(table.version() > 31, len(table.to_pyarrow_table()), len(DeltaTable(uri, version=30, storage_options=options).to_pyarrow_table()))
+"#;
+    if let Some(counted) = python(store, &path, script) {
+        assert_eq!(counted.trim(), "True 230 30");
+    }
+}
+
 async fn a_consumer_reads_what_python_wrote(store: &TestStore) {
     let binary = r#"[f"17244031{i:02}.5".encode() for i in range(50)], pa.binary()"#;
     let string = r#"[f"17244031{i:02}.5" for i in range(50)], pa.string()"#;
@@ -193,6 +212,7 @@ async fn the_examples_work(store: &TestStore) {
 
 on_every_store!(
     python_reads_every_row_that_a_producer_wrote,
+    python_reads_a_preloaded_table_with_its_checkpoints,
     a_consumer_reads_what_python_wrote,
     a_table_that_python_optimizes_is_delivered_once,
     a_producer_does_not_write_to_a_table_that_is_not_its_own,

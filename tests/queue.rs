@@ -4,16 +4,19 @@
 #[macro_use]
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use common::{TestStore, fresh_path};
+use futures::TryStreamExt;
 use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutPayload};
 use s3mq::queue::{
-    Batch, Consumer, ConsumerOptions, Lake, Poll, Producer, ProducerEpoch, ProducerOptions, QueueError,
-    Received, Start,
+    Batch, Checkpoint, CheckpointOutcome, Consumer, ConsumerOptions, Lake, Notice, Poll, PreloadOptions,
+    Producer, ProducerEpoch, ProducerOptions, QueueError, Received, Start, preload,
 };
+use s3mq::storage::Purpose;
+use tokio::sync::mpsc;
 
 on_every_store!(
     messages_come_as_they_were_sent,
@@ -33,6 +36,12 @@ on_every_store!(
     permits_do_not_block_files_larger_than_they_are,
     prefix_encoding_carries_the_same_messages,
     a_dead_table_costs_few_requests_to_watch,
+    checkpoints_come_at_their_interval_and_are_counted_apart,
+    two_producers_make_each_checkpoint_once,
+    a_failing_checkpoint_does_not_fail_the_stream,
+    a_checkpointed_table_goes_on_after_its_log_was_cleaned,
+    a_preloaded_table_is_whole_and_goes_on_where_it_ends,
+    a_preload_that_is_ended_early_leaves_no_holes,
 );
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -385,4 +394,194 @@ async fn a_dead_table_costs_few_requests_to_watch(store: &TestStore) {
     let asked = watched.requests().total() - before;
     // Twenty intervals: a question each, and the listings of the silence.
     assert!(asked <= 24, "{asked} requests in 2 s at 100 ms");
+}
+
+/// A producer that tells of its commits and checkpoints.
+async fn telling(lake: &Lake, checkpoint_interval: u64) -> (Producer, mpsc::UnboundedReceiver<Notice>) {
+    let (notices, told) = mpsc::unbounded_channel();
+    let options =
+        ProducerOptions { checkpoint_interval, notices: Some(notices), ..ProducerOptions::default() };
+    (Producer::open(lake, options).await.unwrap(), told)
+}
+
+/// Appends batches one by one, each a commit of its own, and finishes; gives what the producer told.
+async fn commit_each(
+    (mut producer, mut told): (Producer, mpsc::UnboundedReceiver<Notice>),
+    batches: usize,
+    checkpoint_interval: u64,
+) -> Vec<Notice> {
+    let mut heard = Vec::new();
+    for batch in 0..batches {
+        producer.append(Batch::from_iter((0..10).map(|n| format!("{batch}.{n}")))).await.unwrap();
+        // Until its commit is told of, and the checkpoint that it made due.
+        let (mut committed, mut due) = (false, false);
+        while !committed || due {
+            let notice = told.recv().await.unwrap();
+            match &notice {
+                Notice::Committed { version, .. } => {
+                    committed = true;
+                    due = version % checkpoint_interval == 0;
+                }
+                Notice::Checkpoint(_) => due = false,
+            }
+            heard.push(notice);
+        }
+    }
+    assert_eq!(producer.finish().await.unwrap().messages, batches as u64 * 10);
+    while let Some(notice) = told.recv().await {
+        heard.push(notice);
+    }
+    heard
+}
+
+fn checkpoints(notices: &[Notice]) -> Vec<&Checkpoint> {
+    notices
+        .iter()
+        .filter_map(|notice| match notice {
+            Notice::Checkpoint(checkpoint) => Some(checkpoint),
+            Notice::Committed { .. } => None,
+        })
+        .collect()
+}
+
+/// The versions that have a checkpoint file.
+async fn checkpoint_files(store: &TestStore, lake: &Lake) -> BTreeSet<u64> {
+    let log = Path::from(format!("{}/_delta_log", prefix(lake)));
+    let objects: Vec<_> = store.store.objects().list(Some(&log)).try_collect().await.unwrap();
+    let names = objects.iter().filter_map(|object| object.location.filename());
+    names
+        .filter_map(|name| name.strip_suffix(".checkpoint.parquet"))
+        .map(|version| version.parse().unwrap())
+        .collect()
+}
+
+async fn checkpoints_come_at_their_interval_and_are_counted_apart(store: &TestStore) {
+    let lake = lake(store, "checkpoints");
+    let counted = s3mq::storage::Store::connect(store.store.config().clone()).await.unwrap();
+    let counted_lake = Lake::new(&counted, prefix(&lake).parse().unwrap()).unwrap();
+    let notices = commit_each(telling(&counted_lake, 5).await, 12, 5).await;
+
+    // Version 0 is the table, the last one the end of stream.
+    let commits: Vec<_> = notices
+        .iter()
+        .filter_map(|notice| match notice {
+            Notice::Committed { version, took_us } => Some((*version, *took_us > 0)),
+            Notice::Checkpoint(_) => None,
+        })
+        .collect();
+    assert_eq!(commits, (1..=13).map(|version| (version, true)).collect::<Vec<_>>());
+    let made = checkpoints(&notices);
+    assert_eq!(made.iter().map(|checkpoint| checkpoint.version).collect::<Vec<_>>(), [5, 10]);
+    assert!(made.iter().all(|checkpoint| checkpoint.outcome == CheckpointOutcome::Made), "{made:?}");
+    assert_eq!(checkpoint_files(store, &lake).await, BTreeSet::from([5, 10]));
+
+    for checkpoint in made {
+        assert!(checkpoint.requests.attempts(Purpose::Checkpoint) >= 2, "{checkpoint:?}");
+        assert!(checkpoint.requests.attempts(Purpose::CommitGetHit) > 0, "{checkpoint:?}");
+    }
+    // The producer's own requests are its data and its commits, and what opening the table took.
+    let requests = counted.requests();
+    assert_eq!((requests.attempts(Purpose::DataPut), requests.attempts(Purpose::CommitPut)), (12, 14));
+    let own = counted.requests().rows;
+    assert!(
+        own.iter().all(|row| row.purpose != Purpose::Checkpoint || row.bytes_sent == 0),
+        "no checkpoint among {own:?}"
+    );
+
+    let mut consumer = Consumer::open(&lake, options()).await.unwrap();
+    assert!(consumer.cold_open().is_some());
+    let (messages, _) = receive(&mut consumer, 1).await;
+    assert_in_order(messages.values().next().unwrap());
+}
+
+async fn two_producers_make_each_checkpoint_once(store: &TestStore) {
+    let lake = lake(store, "checkpoints-of-two");
+    let (one, other) = (telling(&lake, 4).await, telling(&lake, 4).await);
+    let (first, second) = tokio::join!(commit_each(one, 10, 4), commit_each(other, 10, 4));
+    let mut versions: Vec<_> = checkpoints(&first)
+        .iter()
+        .chain(&checkpoints(&second))
+        .map(|checkpoint| checkpoint.version)
+        .collect();
+    versions.sort_unstable();
+    // Versions 1 to 22: the commits of both and their ends.
+    assert_eq!(versions, [4, 8, 12, 16, 20]);
+}
+
+async fn a_failing_checkpoint_does_not_fail_the_stream(store: &TestStore) {
+    let lake = lake(store, "failing-checkpoint");
+    send(&lake, 1, 1).await;
+    let (producer, told) = telling(&lake, 4).await;
+    let by = producer.epoch();
+    // What says that it is the checkpoint to start from is none.
+    let broken = Path::from(format!("{}/_delta_log/{:020}.checkpoint.parquet", prefix(&lake), 2));
+    put(store, &broken, "no Parquet").await;
+    let notices = commit_each((producer, told), 6, 4).await;
+    let outcomes: Vec<_> =
+        checkpoints(&notices).iter().map(|checkpoint| (checkpoint.version, checkpoint.outcome)).collect();
+    assert_eq!(outcomes, [(4, CheckpointOutcome::Failed), (8, CheckpointOutcome::Failed)]);
+
+    store.store.objects().delete(&broken).await.unwrap();
+    let mut consumer = Consumer::open(&lake, options()).await.unwrap();
+    assert_in_order(&receive(&mut consumer, 2).await.0[&by]);
+}
+
+async fn a_checkpointed_table_goes_on_after_its_log_was_cleaned(store: &TestStore) {
+    let lake = lake(store, "cleaned-checkpoint");
+    commit_each(telling(&lake, 5).await, 7, 5).await;
+    for version in 0..5 {
+        store.store.objects().delete(&entry(&lake, version)).await.unwrap();
+    }
+    // Without the checkpoint nobody could tell the table's schema any more.
+    let mut consumer = Consumer::open(&lake, options()).await.unwrap();
+    assert_eq!((consumer.first_version(), consumer.missing_history()), (5, Some(0..=4)));
+    let second = send(&lake, 2, 3).await;
+    loop {
+        match next(&mut consumer).await.unwrap() {
+            Received::End(end) if end.by == second => break,
+            Received::Batch(_) | Received::End(_) => {}
+            lost @ Received::Lost(_) => panic!("{lost:?}"),
+        }
+    }
+}
+
+fn ageing(versions: u64, checkpoint_interval: u64) -> PreloadOptions {
+    PreloadOptions { versions, checkpoint_interval, anchor: s3mq::clock::Anchor::now() }
+}
+
+async fn a_preloaded_table_is_whole_and_goes_on_where_it_ends(store: &TestStore) {
+    let lake = lake(store, "preloaded");
+    let mut heard = Vec::new();
+    let message = || Some(b"1724403133.066217".to_vec());
+    let done = preload(&lake, ageing(25, 10), message, |versions| heard.push(versions)).await.unwrap();
+    assert_eq!((done.last_version, done.checkpoints), (25, 3));
+    assert_eq!(heard, (1..=25).collect::<Vec<_>>());
+    assert_eq!(checkpoint_files(store, &lake).await, BTreeSet::from([10, 20, 25]));
+    // On a table that is there it adds to it.
+    let done = preload(&lake, ageing(5, 0), message, |_| {}).await.unwrap();
+    assert_eq!((done.last_version, done.checkpoints), (30, 0));
+
+    let by = send(&lake, 1, 2).await;
+    let after = ConsumerOptions { start: Start::Version(31), ..options() };
+    let mut consumer = Consumer::open(&lake, after).await.unwrap();
+    let (messages, _) = receive(&mut consumer, 1).await;
+    assert_eq!(messages.keys().copied().collect::<Vec<_>>(), [by]);
+    let mut whole = Consumer::open(&lake, options()).await.unwrap();
+    let (messages, _) = receive(&mut whole, 1).await;
+    assert_eq!(messages.values().map(Vec::len).sum::<usize>(), 25 + 5 + 20);
+}
+
+async fn a_preload_that_is_ended_early_leaves_no_holes(store: &TestStore) {
+    let lake = lake(store, "preload-ended");
+    let mut left = 33;
+    let message = || {
+        left -= 1;
+        (left >= 0).then(|| b"1724403133.066217".to_vec())
+    };
+    let done = preload(&lake, ageing(100, 0), message, |_| {}).await.unwrap();
+    assert_eq!(done.last_version, 33);
+    for version in 0..=33 {
+        assert!(store.store.objects().head(&entry(&lake, version)).await.is_ok(), "version {version}");
+    }
+    assert!(store.store.objects().head(&entry(&lake, 34)).await.is_err());
 }

@@ -7,6 +7,8 @@
 //! dropped, and they end by themselves when their standard input closes.
 
 mod child;
+mod growth;
+mod preload;
 mod step;
 mod verdict;
 
@@ -44,6 +46,10 @@ pub struct Config {
     pub warmup_seconds: f64,
     /// Producers' commit interval.
     pub commit_interval: Duration,
+    /// Versions that each rate's table is given before its roles start.
+    pub preload_versions: u64,
+    /// Versions from one checkpoint to the next; 0 is never.
+    pub checkpoint_interval: u64,
     /// Length of the timeline's intervals.
     pub interval: Seconds,
     /// Percentiles in the extra files.
@@ -58,6 +64,12 @@ pub struct Config {
 
 /// What a bench tells while it works.
 pub trait Console {
+    /// A rate's table is being given this many versions, by this command.
+    fn preload_started(&mut self, rate: Rate, versions: u64, command: &str);
+    /// How many it has.
+    fn preload_progress(&mut self, versions: u64);
+    /// It has them: its latest version, how many checkpoints were made, how long it took.
+    fn preload_ended(&mut self, last_version: u64, checkpoints: u64, seconds: f64);
     /// A rate begins; `commands` are what is run, the consumer's first.
     fn step_started(&mut self, rate: Rate, messages: u64, commands: &[String]);
     /// How far it is.
@@ -83,7 +95,7 @@ pub enum BenchError {
     Role {
         /// At which rate.
         rate: Rate,
-        /// `consumer` or `producer`.
+        /// `consumer`, `producer` or `preload`.
         role: &'static str,
         /// What happened to it.
         problem: String,

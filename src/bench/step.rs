@@ -6,11 +6,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::child::{Child, Said};
+use super::growth::growth;
 use super::verdict::{Evidence, verdict};
-use super::{BenchError, Config, Console};
+use super::{BenchError, Config, Console, preload};
 use crate::clock::Anchor;
-use crate::events::{ConsumerSummary, Ended, Event, ProducerSummary, ReceivedInterval, SentInterval};
-use crate::report::{Cost, StepReport, TimelineRow, Usage, join, promote};
+use crate::events::{ConsumerSummary, Ended, Event, Mark, ProducerSummary, ReceivedInterval, SentInterval};
+use crate::report::{Cost, RssGrowth, StepReport, TimelineRow, Usage, join, promote};
 use crate::stop::Stop;
 use crate::storage::Prefix;
 use crate::units::{Rate, Seconds};
@@ -38,9 +39,11 @@ pub(super) async fn run(
     stop: &mut Stop,
     console: &mut impl Console,
 ) -> Result<(StepReport, Vec<TimelineRow>), BenchError> {
+    let first_version = preload::run(config, rate, prefix, stop, console).await?;
     let messages = rate.messages_in(config.seconds);
     let anchor = Anchor::now();
-    let (consumer_arguments, producer_arguments) = arguments(config, rate, prefix, messages, &anchor);
+    let (consumer_arguments, producer_arguments) =
+        arguments(config, rate, prefix, first_version, messages, &anchor);
     let shown =
         [&consumer_arguments, &producer_arguments].map(|arguments| format!("s3mq {}", arguments.join(" ")));
     console.step_started(rate, messages, &shown);
@@ -68,7 +71,7 @@ pub(super) async fn run(
     if outcome.is_err() {
         tokio::join!(producer.end(), consumer.end());
     }
-    let Watched { sent, received, producer, consumer, collapsed } = outcome?;
+    let Watched { sent, received, marks, producer, consumer, collapsed } = outcome?;
     if collapsed {
         // The consumer was asked to end and left its files marked as partial; what they hold is the result.
         for name in result_files(rate) {
@@ -76,7 +79,11 @@ pub(super) async fn run(
         }
     }
     let interval_seconds = config.interval.as_f64();
-    let timeline = join(interval_seconds, &sent, &received);
+    let interval_us = config.interval.as_duration().as_micros() as i64;
+    let begun = marks.iter().filter(|mark| mark.has_begun());
+    let checkpoints: Vec<_> =
+        begun.map(|mark| anchor.since_us(mark.started_us).div_euclid(interval_us)).collect();
+    let timeline = join(interval_seconds, &sent, &received, &checkpoints);
     let verdict = verdict(&Evidence {
         rate,
         commit_interval: config.commit_interval,
@@ -92,6 +99,7 @@ pub(super) async fn run(
         &Usage {
             producer: &producer.running_requests,
             consumer: &consumer.running_requests,
+            checkpoints: &producer.checkpoint_requests,
             seconds: producer.sending_seconds,
             messages: producer.committed,
             file_bytes: producer.file_bytes,
@@ -99,16 +107,23 @@ pub(super) async fn run(
         },
     );
     let unsent = producer.planned.saturating_sub(producer.committed);
-    let interval_us = config.interval.as_duration().as_micros() as i64;
     let first_interval = sent.iter().map(|row| row.index).min();
     let timeline_start_us = first_interval.map(|index| anchor.origin_us() + index * interval_us);
-    Ok((StepReport { rate, verdict, cost, unsent, timeline_start_us, producer, consumer }, timeline))
+    let grown = |rss_bytes| growth(&timeline, interval_seconds, config.warmup_seconds, rss_bytes);
+    let rss_growth = RssGrowth {
+        producer: grown(|row| row.producer_rss_bytes),
+        consumer: grown(|row| row.consumer_rss_bytes),
+    };
+    let step =
+        StepReport { rate, verdict, cost, unsent, timeline_start_us, marks, rss_growth, producer, consumer };
+    Ok((step, timeline))
 }
 
 /// What both children said until they had ended.
 struct Watched {
     sent: Vec<SentInterval>,
     received: Vec<ReceivedInterval>,
+    marks: Vec<Mark>,
     producer: ProducerSummary,
     consumer: ConsumerSummary,
     /// Whether the consumer had not caught up when the drain deadline passed.
@@ -149,7 +164,7 @@ async fn watch(
     console: &mut impl Console,
 ) -> Result<Watched, BenchError> {
     let (mut sent, mut received) = (0, 0);
-    let (mut sent_intervals, mut received_intervals) = (Vec::new(), Vec::new());
+    let (mut sent_intervals, mut received_intervals, mut marks) = (Vec::new(), Vec::new(), Vec::new());
     let (mut produced, mut consumed) = (None::<ProducerSummary>, None::<ConsumerSummary>);
     let (mut producer_ended, mut consumer_ended) = (false, false);
     let mut drain_until: Option<Instant> = None;
@@ -181,7 +196,8 @@ async fn watch(
             Said::Event(Event::Failed { error, .. }) => return Err(failed(format!("failed: {error}"))),
             Said::Event(Event::Sent(interval)) => sent_intervals.push(interval),
             Said::Event(Event::Received(interval)) => received_intervals.push(interval),
-            Said::Event(Event::Ready) => {}
+            Said::Event(Event::Mark(mark)) => marks.push(mark),
+            Said::Event(Event::Ready | Event::Preloaded { .. }) => {}
             Said::Ended(status) if role == "producer" => {
                 if !status.success() || produced.is_none() {
                     return Err(failed(ended_early(status)));
@@ -214,6 +230,7 @@ async fn watch(
             _ => Ok(Watched {
                 sent: sent_intervals,
                 received: received_intervals,
+                marks,
                 producer: produced,
                 consumer: consumed,
                 collapsed,
@@ -243,6 +260,7 @@ fn arguments(
     config: &Config,
     rate: Rate,
     prefix: &Prefix,
+    first_version: Option<u64>,
     messages: u64,
     anchor: &Anchor,
 ) -> (Vec<String>, Vec<String>) {
@@ -262,7 +280,7 @@ fn arguments(
 
     let mut consumer = common("consumer");
     let mut flag = |name: &str, value: String| consumer.push(format!("{name}={value}"));
-    flag("--start", "earliest".to_owned());
+    flag("--start", first_version.map_or_else(|| "earliest".to_owned(), |version| version.to_string()));
     let [rows, hlog, raw] = result_files(rate);
     flag("--output-path", result(rows));
     flag("--hlog-output", result(hlog));

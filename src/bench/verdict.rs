@@ -156,23 +156,22 @@ mod tests {
                 sent: if second <= 20 { 1_000 } else { 0 },
                 received: 1_000,
                 backlog: 500 + u64::from(second % 3),
-                latency: None,
-                percentiles_us: Vec::new(),
                 lag_us: Some(150_000),
-                send_delay: None,
+                ..TimelineRow::default()
             };
             Self {
                 producer: json!({
                     "producer": 0, "epoch": "67e55044-10b1-426f-9247-bb680e5fe0c8", "planned": 20_000,
                     "committed": 20_000, "sending_seconds": 20.0, "achieved_rate": 999.9, "send_delay": latency(900),
                     "held_up_seconds": 0.0, "files": 200, "file_bytes": 400_000, "commits": 201, "commit_retries": 0,
-                    "conflicts": 0, "effort": effort, "interrupted": false, "store_server": null, "wall_clock_step_us": 0, "store_clock": null, "requests": [],
+                    "conflicts": 0, "commit_time": null, "cold_open_seconds": 0.02,
+                    "checkpoints": { "made": 0, "failed": 0, "skipped": 0, "abandoned": 0 }, "checkpoint_requests": [], "effort": effort, "interrupted": false, "store_server": null, "wall_clock_step_us": 0, "store_clock": null, "requests": [],
                     "running_requests": [],
                 }),
                 consumer: json!({
                     "ended": "end_of_stream", "received": 20_000, "warmup": 2_000, "latency": latency(110_000),
                     "percentiles": [], "latency_since_handed_over": null, "stages": [], "negative_latencies": 0, "unreadable": 0, "lost_untracked": 0, "lost_files": 0,
-                    "retractions": 0, "integrity": { "streams": [stream] }, "first_version": 0, "last_version": 200,
+                    "retractions": 0, "integrity": { "streams": [stream] }, "cold_open_seconds": null, "first_version": 0, "last_version": 200,
                     "receiving_seconds": 20.0, "wall_clock_step_us": 0, "store_clock": null, "effort": effort, "requests": [],
                     "running_requests": [],
                 }),

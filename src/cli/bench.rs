@@ -9,16 +9,19 @@ use super::console::{StepConsole, say};
 use super::consumer::parse_warmup;
 use super::delay::DelayArgs;
 use super::failure::Failure;
+use super::preload::MAX_VERSIONS;
 use super::signals;
 use super::storage::{self, BackendArg, StorageArgs};
 use super::stream::{
-    ArrivalArgs, CommitArgs, MessageArgs, PercentileArgs, PollArgs, TimelineArgs, value_name,
+    ArrivalArgs, CheckpointArgs, CommitArgs, MessageArgs, PercentileArgs, PollArgs, TimelineArgs, value_name,
 };
 use crate::bench::{self, BenchError, ChildFlags, Config};
 use crate::exit::Exit;
 use crate::machine::{Machine, memory_bytes};
 use crate::queue::deltalake_version;
-use crate::report::{Outcome, Prices, RunInfo, cost_table, lock_directory, prepare_directory, table};
+use crate::report::{
+    Outcome, Prices, RunInfo, cost_table, lock_directory, log_age_table, prepare_directory, table,
+};
 use crate::server::{self, Delays, Server};
 use crate::storage::{Backend, Credentials, Prefix, Store};
 use crate::units::{Rate, Seconds, grouped};
@@ -50,6 +53,15 @@ pub(super) struct Args {
 
     #[command(flatten)]
     commit: CommitArgs,
+
+    #[command(flatten)]
+    checkpoint: CheckpointArgs,
+
+    /// Age each rate's table before its roles start: add this many versions, each with a data file of one
+    /// message, which are in no figure
+    #[arg(long, env = "S3MQ_PRELOAD_VERSIONS", value_name = "COUNT", default_value_t = 0,
+          value_parser = clap::value_parser!(u64).range(0..=MAX_VERSIONS))]
+    preload_versions: u64,
 
     #[command(flatten)]
     timeline: TimelineArgs,
@@ -180,6 +192,8 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         drain_timeout: args.drain_timeout_seconds.as_duration(),
         warmup_seconds,
         commit_interval: args.commit.interval(),
+        preload_versions: args.preload_versions,
+        checkpoint_interval: args.checkpoint.checkpoint_interval,
         interval: args.timeline.interval_seconds,
         percentiles: args.percentiles.percentiles.clone(),
         idle_pause_seconds: poll.longest_pause().as_secs_f64(),
@@ -191,6 +205,8 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
             delays,
             seconds_to_stream: args.seconds_to_stream.as_f64(),
             autocommit_duration_ms: args.commit.autocommit_duration_ms,
+            checkpoint_interval: args.checkpoint.checkpoint_interval,
+            preload_versions: args.preload_versions,
             arrival: value_name(&args.arrival.arrival),
             seed: args.arrival.seed,
             message_bytes: args.message.bytes(),
@@ -221,6 +237,8 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     if !steps.is_empty() {
         say("");
         say(table(&steps).trim_end());
+        say("");
+        say(log_age_table(config.preload_versions, &steps).trim_end());
         say("");
         say(cost_table(&config.info.prices, &steps).trim_end());
         say(&format!("results: {}", config.output_dir.display()));
@@ -293,13 +311,18 @@ impl Args {
     fn refuse_too_much_memory(&self, rates: &[Rate]) -> Result<(), Failure> {
         // What the Parquet file of a batch adds to each message, measured at 17-byte messages.
         const OVERHEAD_BYTES: u64 = 5;
+        // What a preloaded version takes: its data file, its entry, its part of the checkpoints.
+        const VERSION_BYTES: u64 = 4096;
         let (None, Some(memory)) = (&self.data_dir, memory_bytes()) else {
             return Ok(());
         };
         let held = rates.iter().map(|rate| rate.messages_in(self.seconds_to_stream));
         let messages =
             if self.keep_data { held.fold(0, u64::saturating_add) } else { held.max().unwrap_or(0) };
-        let needed = messages.saturating_mul(self.message.bytes() as u64 + OVERHEAD_BYTES);
+        let tables = if self.keep_data { rates.len() as u64 } else { 1 };
+        let needed = messages
+            .saturating_mul(self.message.bytes() as u64 + OVERHEAD_BYTES)
+            .saturating_add(self.preload_versions.saturating_mul(tables * VERSION_BYTES));
         if needed <= memory / 2 {
             return Ok(());
         }
@@ -345,6 +368,8 @@ impl Args {
         if let Some(size) = self.message.message_size {
             flags.producer.extend(["--message-size".to_owned(), size.to_string()]);
         }
+        let checkpoint_interval = self.checkpoint.checkpoint_interval.to_string();
+        flags.producer.extend(["--checkpoint-interval".to_owned(), checkpoint_interval]);
         flags.producer.extend(["--arrival".to_owned(), value_name(&self.arrival.arrival)]);
         flags.producer.extend(["--seed".to_owned(), self.arrival.seed.to_string()]);
         flags.producer.extend(["--payload".to_owned(), value_name(&self.message.payload)]);

@@ -119,6 +119,30 @@ impl StepConsole {
 }
 
 impl Console for StepConsole {
+    fn preload_started(&mut self, rate: Rate, versions: u64, command: &str) {
+        if self.verbose {
+            say(command);
+        }
+        self.planned = versions;
+        self.progress = Some(Progress::new(format!("rate {rate}, preload"), Some(versions), self.quiet));
+    }
+
+    fn preload_progress(&mut self, versions: u64) {
+        let text = format!("{} of {} versions", grouped(versions), grouped(self.planned));
+        if let Some(progress) = &mut self.progress {
+            progress.update(versions, &text);
+        }
+    }
+
+    fn preload_ended(&mut self, last_version: u64, checkpoints: u64, seconds: f64) {
+        self.progress = None;
+        say(&format!(
+            "preloaded to version {} with {} checkpoints in {seconds:.1} s",
+            grouped(last_version),
+            grouped(checkpoints)
+        ));
+    }
+
     fn step_started(&mut self, rate: Rate, messages: u64, commands: &[String]) {
         if self.verbose {
             commands.iter().for_each(|command| say(command));

@@ -14,6 +14,7 @@ use super::stream::{CommitArgs, PercentileArgs, PollArgs, TimelineArgs};
 use crate::consumer::{self, Config, Interval, Sink};
 use crate::events::{ConsumerSummary, Ended, Event, ReceivedInterval};
 use crate::exit::Exit;
+use crate::machine::rss_bytes;
 use crate::measure::{PercentileRow, Percentiles};
 use crate::queue::{ConsumerOptions, Lake, Start};
 use crate::report::{Hlog, PartialFile, RateCsv, RawCsv, prepare_directory};
@@ -303,6 +304,7 @@ impl Sink for Files {
                 .map(|chosen| chosen.us)
                 .collect(),
             lag_us: interval.lag_us,
+            rss_bytes: rss_bytes(),
         }));
         match &mut self.hlog {
             Some(hlog) => hlog.interval(interval.start_us, interval.length_us, &interval.sample),

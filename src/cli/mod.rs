@@ -10,6 +10,7 @@ mod delay;
 mod failure;
 mod layers;
 mod merge;
+mod preload;
 mod producer;
 mod serve;
 mod signals;
@@ -48,6 +49,7 @@ enum Command {
     Serve(serve::Args),
     Check(check::Args),
     Layers(layers::Args),
+    Preload(preload::Args),
     Merge(merge::Args),
 }
 
@@ -88,6 +90,7 @@ impl Cli {
                         Command::Serve(args) => serve::run(args).await,
                         Command::Check(args) => check::run(args).await,
                         Command::Layers(args) => layers::run(args).await,
+                        Command::Preload(args) => preload::run(args).await,
                         Command::Merge(args) => merge::run(args),
                     }
                 });

@@ -6,7 +6,7 @@ use super::console::{Progress, emit};
 use super::failure::Failure;
 use super::signals;
 use super::storage::{self, StorageArgs};
-use super::stream::{ArrivalArgs, CommitArgs, MessageArgs, TimelineArgs};
+use super::stream::{ArrivalArgs, CheckpointArgs, CommitArgs, MessageArgs, TimelineArgs};
 use crate::clock::Anchor;
 use crate::events::Event;
 use crate::exit::Exit;
@@ -17,7 +17,8 @@ use crate::units::{Rate, Seconds};
 
 /// Send messages at a rate into a table
 ///
-/// Writes one JSON event a line to standard output (ready, progress, produced, failed).
+/// Writes one JSON event a line to standard output (ready, progress, sent, mark, produced,
+/// failed).
 #[derive(Debug, ClapArgs)]
 pub(super) struct Args {
     /// The table: s3://BUCKET/PATH, or a PATH within the configured bucket
@@ -47,6 +48,9 @@ pub(super) struct Args {
 
     #[command(flatten)]
     commit: CommitArgs,
+
+    #[command(flatten)]
+    checkpoint: CheckpointArgs,
 
     #[command(flatten)]
     timeline: TimelineArgs,
@@ -160,6 +164,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         message_size: args.message.size()?,
         padding: args.message.padding(),
         data_encoding: args.message.encoding(),
+        checkpoint_interval: args.checkpoint.checkpoint_interval,
         interval: args.timeline.interval_seconds.as_duration(),
         anchor: args.role.anchor(),
     };

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use super::failure::Failure;
 use crate::measure::Percentiles;
 use crate::producer::{self, STAMP_BYTES};
-use crate::queue::{Batch, DataEncoding, Poll};
+use crate::queue::{Batch, DataEncoding, Poll, ProducerOptions};
 use crate::units::Seconds;
 
 /// What fills a message up.
@@ -83,6 +83,15 @@ impl CommitArgs {
     pub(super) fn interval(&self) -> Duration {
         Duration::from_millis(self.autocommit_duration_ms)
     }
+}
+
+/// Checkpoints of the table.
+#[derive(Clone, Debug, Args)]
+pub(super) struct CheckpointArgs {
+    /// Versions of the table from one checkpoint to the next; 0 makes none. They are made beside the commits,
+    /// with connections of their own
+    #[arg(long, env = "S3MQ_CHECKPOINT_INTERVAL", value_name = "VERSIONS", default_value_t = ProducerOptions::default().checkpoint_interval)]
+    pub checkpoint_interval: u64,
 }
 
 /// A timeline of shorter intervals would fill the disk rather than tell anything.

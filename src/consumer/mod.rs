@@ -163,8 +163,7 @@ pub async fn run(
     };
     tally.last_row(sink)?;
     tally.end_interval(sink)?;
-    let first_version = queue.first_version();
-    Ok(tally.into_summary(&config.percentiles, ended, first_version, lake, &opening))
+    Ok(tally.into_summary(&config.percentiles, ended, &queue, lake, &opening))
 }
 
 async fn until(deadline: Option<Instant>) {
@@ -351,7 +350,7 @@ impl Tally {
         self,
         percentiles: &Percentiles,
         ended: Ended,
-        first_version: u64,
+        queue: &Consumer,
         lake: &Lake,
         opening: &Requests,
     ) -> ConsumerSummary {
@@ -372,7 +371,8 @@ impl Tally {
             lost_files: self.lost_files,
             retractions: self.retractions,
             integrity: self.ledger.integrity(),
-            first_version,
+            cold_open_seconds: queue.cold_open().map(|took| took.as_secs_f64()),
+            first_version: queue.first_version(),
             last_version: self.last_version,
             receiving_seconds: receiving_ns as f64 / 1e9,
             wall_clock_step_us: self.anchor.wall_clock_step_us(),

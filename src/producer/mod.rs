@@ -8,6 +8,7 @@
 
 mod arrivals;
 mod cutter;
+mod notices;
 mod pacer;
 mod payload;
 mod timeline;
@@ -25,6 +26,7 @@ use crate::units::{Rate, Seconds};
 
 pub use arrivals::Arrival;
 pub use cutter::MAX_BATCH_BYTES;
+use notices::{Counted, Notices};
 use pacer::{Paced, Pacer};
 pub use payload::{Padding, Payload, STAMP_BYTES};
 use timeline::Timeline;
@@ -71,6 +73,8 @@ pub struct Config {
     pub padding: Padding,
     /// Encoding of the column `data`.
     pub data_encoding: DataEncoding,
+    /// Versions of the table from one checkpoint to the next; 0 is never.
+    pub checkpoint_interval: u64,
     /// Length of the timeline's intervals.
     pub interval: Duration,
     /// The clock that stamps are made of.
@@ -88,15 +92,19 @@ pub async fn run(
     stop: Stop,
     mut tell: impl FnMut(Event),
 ) -> Result<ProducerSummary, QueueError> {
+    let (notice, told) = mpsc::unbounded_channel();
+    let mut notices = Notices::new(told);
     let options = ProducerOptions {
         producer_id: config.producer_id,
         data_encoding: config.data_encoding,
         anchor: config.anchor.clone(),
+        checkpoint_interval: config.checkpoint_interval,
+        notices: Some(notice),
         ..ProducerOptions::default()
     };
     // The table exists and the connections are warm before the schedule starts.
     let mut queue = Producer::open(lake, options).await?;
-    let by = queue.epoch();
+    let (by, cold_open) = (queue.epoch(), queue.cold_open());
     let opening = lake.store().requests();
     tell(Event::Ready);
 
@@ -129,7 +137,10 @@ pub async fn run(
                 None => break,
             },
             Some(interval) = ended.recv() => tell(Event::Sent(interval)),
-            _ = tick.tick() => tell(Event::Progress { messages }),
+            _ = tick.tick() => {
+                notices.take(&mut tell);
+                tell(Event::Progress { messages });
+            }
         }
     }
     let Paced { handed_over, elapsed_ns, send_delay, held_up_ns } =
@@ -138,6 +149,8 @@ pub async fn run(
         tell(Event::Sent(interval));
     }
     let appended = queue.finish().await?;
+    notices.take(&mut tell);
+    let Counted { commit_time, checkpoints, checkpoint_requests } = notices.counted();
 
     let planned = match config.schedule {
         Schedule::Paced { messages, .. } | Schedule::Flood { messages } => messages,
@@ -164,6 +177,10 @@ pub async fn run(
         commits: appended.commits,
         commit_retries: appended.commit_retries,
         conflicts: appended.conflicts,
+        commit_time,
+        cold_open_seconds: cold_open.as_secs_f64(),
+        checkpoints,
+        checkpoint_requests,
         effort: Effort::so_far(),
         interrupted: stop.is_set() && handed_over < planned,
         store_server: lake.store().server(),

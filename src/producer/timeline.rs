@@ -6,6 +6,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::clock::Anchor;
 use crate::events::SentInterval;
+use crate::machine::rss_bytes;
 use crate::measure::Latencies;
 
 /// Counts hand-overs and tells of each interval when it is over.
@@ -66,7 +67,12 @@ impl Timeline {
         self.ended_delays.merge(&delays);
         let messages = std::mem::take(&mut self.messages);
         // Nobody listening is nobody's loss.
-        let _ = self.ended.send(SentInterval { index: self.index, messages, send_delay: delays.summary() });
+        let _ = self.ended.send(SentInterval {
+            index: self.index,
+            messages,
+            send_delay: delays.summary(),
+            rss_bytes: rss_bytes(),
+        });
     }
 }
 

@@ -12,6 +12,7 @@ use std::future::{Future, poll_fn};
 use std::ops::RangeInclusive;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow_array::Array;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -62,7 +63,7 @@ impl Default for ConsumerOptions {
     fn default() -> Self {
         Self {
             start: Start::default(),
-            poll: Poll::Adaptive { expected: std::time::Duration::from_secs(1) },
+            poll: Poll::Adaptive { expected: Duration::from_secs(1) },
             permits: 2_000_000,
             max_inflight_bytes: 64 << 20,
             ignore_removes: false,
@@ -147,6 +148,7 @@ pub struct LostFile {
 pub struct Consumer {
     first_version: u64,
     missing_history: Option<RangeInclusive<u64>>,
+    cold_open: Option<Duration>,
     /// What is delivered next, while it is being fetched.
     head: Option<JoinHandle<Result<Received, QueueError>>>,
     slots: mpsc::Receiver<Slot>,
@@ -171,12 +173,14 @@ impl Consumer {
     /// version asked for.
     pub async fn open(lake: &Lake, options: ConsumerOptions) -> Result<Self, QueueError> {
         let oldest = lake.list_versions(None, 1).await?.first().copied();
+        let mut cold_open = None;
         let (first_version, missing_history) = match (oldest, options.start) {
             (None, Start::Version(version)) => (version, None),
             (None, _) => (0, None),
             (Some(oldest), start) => {
                 let opened = table::open(lake).await?;
                 Access::Read.check(lake, Some(&opened.protocol), Some(&opened.metadata))?;
+                cold_open = Some(opened.took);
                 match start {
                     Start::Latest => (opened.version + 1, None),
                     Start::Earliest => (oldest, (oldest > 0).then(|| 0..=oldest - 1)),
@@ -196,12 +200,18 @@ impl Consumer {
             bytes: Pool::new(options.max_inflight_bytes),
             slots: sender,
         };
-        Ok(Self { first_version, missing_history, head: None, slots, follower: tokio::spawn(follower.run()) })
+        let follower = tokio::spawn(follower.run());
+        Ok(Self { first_version, missing_history, cold_open, head: None, slots, follower })
     }
 
     /// The version that delivery began with.
     pub fn first_version(&self) -> u64 {
         self.first_version
+    }
+
+    /// How long it took to open the table; `None` where it wasn't there yet.
+    pub fn cold_open(&self) -> Option<Duration> {
+        self.cold_open
     }
 
     /// Versions before the first that the log no longer has, where `earliest` was asked for: their

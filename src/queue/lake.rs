@@ -65,6 +65,10 @@ impl Lake {
         format!("s3://{}/{}", self.store.config().bucket, self.prefix)
     }
 
+    pub(super) fn prefix(&self) -> &Prefix {
+        &self.prefix
+    }
+
     pub(super) fn log(&self) -> &LogStoreRef {
         &self.log
     }

@@ -33,6 +33,7 @@
 mod batch;
 mod blocking;
 mod cadence;
+mod checkpoint;
 mod commit;
 mod consumer;
 mod entry;
@@ -40,6 +41,7 @@ mod error;
 mod lake;
 mod parquet_file;
 mod poll;
+mod preload;
 mod producer;
 mod stamps;
 mod table;
@@ -51,11 +53,13 @@ pub fn deltalake_version() -> &'static str {
 }
 
 pub use batch::Batch;
+pub use checkpoint::{Checkpoint, CheckpointOutcome, Notice};
 pub use consumer::{Consumer, ConsumerOptions, LostFile, Received, ReceivedBatch, Start};
 pub use entry::{EndOfStream, Origin, ProducerEpoch};
 pub use error::QueueError;
 pub use lake::Lake;
 pub use parquet_file::DataEncoding;
 pub use poll::Poll;
+pub use preload::{PreloadOptions, Preloaded, preload};
 pub use producer::{Appended, Producer, ProducerOptions};
 pub use stamps::{ProducerStamps, Stamps};

@@ -11,6 +11,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -21,6 +22,7 @@ use uuid::Uuid;
 
 use super::batch::Batch;
 use super::blocking::{QUICK_BYTES, off_the_runtime};
+use super::checkpoint::{Checkpointer, Notice};
 use super::commit::{Committed, Committer};
 use super::entry::{EndOfStream, Origin, ProducerEpoch, StoredFile, commit_of_end, commit_of_files};
 use super::error::QueueError;
@@ -28,7 +30,7 @@ use super::lake::Lake;
 use super::parquet_file::{DataEncoding, encode};
 use super::stamps::ProducerStamps;
 use super::table::{self, Access};
-use crate::clock::Anchor;
+use crate::clock::{Anchor, monotonic_ns};
 
 /// How a producer works.
 #[derive(Clone, Debug)]
@@ -41,6 +43,11 @@ pub struct ProducerOptions {
     pub max_inflight_batches: usize,
     /// The clock that the stamps of a batch's way are made of.
     pub anchor: Anchor,
+    /// Versions of the table from one checkpoint to the next; 0 is never. The producer whose commit becomes
+    /// a multiple of it makes the checkpoint, beside its commits.
+    pub checkpoint_interval: u64,
+    /// Who is told of each commit and each checkpoint.
+    pub notices: Option<mpsc::UnboundedSender<Notice>>,
 }
 
 impl Default for ProducerOptions {
@@ -50,6 +57,8 @@ impl Default for ProducerOptions {
             data_encoding: DataEncoding::default(),
             max_inflight_batches: 4,
             anchor: Anchor::now(),
+            checkpoint_interval: 1000,
+            notices: None,
         }
     }
 }
@@ -81,6 +90,7 @@ pub struct Producer {
     by: ProducerEpoch,
     anchor: Anchor,
     next_seq: u64,
+    cold_open: Duration,
     batches: mpsc::Sender<(u64, Batch)>,
     pipeline: JoinHandle<Result<Appended, QueueError>>,
 }
@@ -105,15 +115,27 @@ impl Producer {
             max_inflight: options.max_inflight_batches.max(1),
             batches: 0,
             appended: Appended::default(),
+            checkpoints: Checkpointer::new(
+                lake.clone(),
+                options.anchor.clone(),
+                options.checkpoint_interval,
+                options.notices.clone(),
+            ),
+            notices: options.notices,
         };
         let committer = Committer::after(lake.clone(), opened.version);
         let pipeline = tokio::spawn(pipeline.run(committer, incoming));
-        Ok(Self { by, anchor: options.anchor, next_seq: 0, batches, pipeline })
+        Ok(Self { by, anchor: options.anchor, next_seq: 0, cold_open: opened.took, batches, pipeline })
     }
 
     /// Who this producer is.
     pub fn epoch(&self) -> ProducerEpoch {
         self.by
+    }
+
+    /// How long it took to open the table, once it was there.
+    pub fn cold_open(&self) -> Duration {
+        self.cold_open
     }
 
     /// Hands a batch over; it becomes one data file. Returns once the pipeline has taken it, not once it
@@ -162,13 +184,21 @@ struct Pipeline {
     /// Batches handed to a commit so far; the `txn` version.
     batches: u64,
     appended: Appended,
+    checkpoints: Checkpointer,
+    notices: Option<mpsc::UnboundedSender<Notice>>,
 }
 
 /// A batch on its way to being stored.
 type Upload = Pin<Box<dyn Future<Output = Result<StoredFile, QueueError>> + Send>>;
 
 /// A commit on its way; it gives the committer back.
-type Commit = Pin<Box<dyn Future<Output = (Committer, Result<Committed, QueueError>)> + Send>>;
+type Commit = Pin<Box<dyn Future<Output = (Committer, Result<Landed, QueueError>)> + Send>>;
+
+/// A commit that is acknowledged.
+struct Landed {
+    committed: Committed,
+    took_us: i64,
+}
 
 impl Pipeline {
     async fn run(
@@ -211,27 +241,15 @@ impl Pipeline {
             let commit_id = Uuid::new_v4();
             let end = EndOfStream { by: self.by, count: self.appended.messages };
             let entry = Bytes::from(commit_of_end(commit_id, end, self.anchor.now_us()));
-            self.count(committer.commit(entry, commit_id).await?, &[]);
+            self.count(timed(&mut committer, entry, commit_id).await?, &[]);
         }
+        self.checkpoints.finish().await;
         Ok(self.appended)
     }
 
-    fn start_upload(&self, first_seq: u64, mut batch: Batch) -> Upload {
-        let (lake, by, encoding, anchor) = (self.lake.clone(), self.by, self.encoding, self.anchor.clone());
-        Box::pin(async move {
-            let rows = batch.len() as u64;
-            let handed_over = std::mem::take(&mut batch.handed_over);
-            let sealed_us = batch.sealed_us.unwrap_or_else(|| anchor.now_us());
-            let is_quick = batch.bytes() <= QUICK_BYTES;
-            let encode = move || encode(batch, by.producer, first_seq, encoding).map_err(QueueError::Encode);
-            let body = if is_quick { encode()? } else { off_the_runtime(encode).await?? };
-            let path = format!("part-{}.parquet", Uuid::new_v4());
-            let encoded_us = anchor.now_us();
-            let size = body.len() as u64;
-            lake.write_file(&path, body).await?;
-            let stamps = ProducerStamps { handed_over, sealed_us, encoded_us, stored_us: anchor.now_us() };
-            Ok(StoredFile { path, size, origin: Origin { by, first_seq, rows }, stamps })
-        })
+    fn start_upload(&self, first_seq: u64, batch: Batch) -> Upload {
+        let (lake, anchor) = (self.lake.clone(), self.anchor.clone());
+        Box::pin(store_batch(lake, self.by, self.encoding, anchor, first_seq, batch))
     }
 
     fn start_commit(&mut self, mut committer: Committer, files: &[StoredFile]) -> Commit {
@@ -240,12 +258,13 @@ impl Pipeline {
         let entry =
             Bytes::from(commit_of_files(commit_id, self.by, self.batches, self.anchor.now_us(), files));
         Box::pin(async move {
-            let committed = committer.commit(entry, commit_id).await;
-            (committer, committed)
+            let landed = timed(&mut committer, entry, commit_id).await;
+            (committer, landed)
         })
     }
 
-    fn count(&mut self, committed: Committed, files: &[StoredFile]) {
+    fn count(&mut self, landed: Landed, files: &[StoredFile]) {
+        let Landed { committed, took_us } = landed;
         let appended = &mut self.appended;
         appended.messages += files.iter().map(|file| file.origin.rows).sum::<u64>();
         appended.files += files.len() as u64;
@@ -254,11 +273,46 @@ impl Pipeline {
         appended.commit_retries += u64::from(committed.retries);
         appended.conflicts += u64::from(committed.conflicts);
         appended.last_version = Some(committed.version);
+        if let Some(notices) = &self.notices {
+            // Nobody listening is nobody's loss.
+            let _ = notices.send(Notice::Committed { version: committed.version, took_us });
+        }
+        self.checkpoints.committed(committed.version);
     }
 }
 
+/// Encodes a batch as a data file and uploads it.
+pub(super) async fn store_batch(
+    lake: Lake,
+    by: ProducerEpoch,
+    encoding: DataEncoding,
+    anchor: Anchor,
+    first_seq: u64,
+    mut batch: Batch,
+) -> Result<StoredFile, QueueError> {
+    let rows = batch.len() as u64;
+    let handed_over = std::mem::take(&mut batch.handed_over);
+    let sealed_us = batch.sealed_us.unwrap_or_else(|| anchor.now_us());
+    let is_quick = batch.bytes() <= QUICK_BYTES;
+    let encode = move || encode(batch, by.producer, first_seq, encoding).map_err(QueueError::Encode);
+    let body = if is_quick { encode()? } else { off_the_runtime(encode).await?? };
+    let path = format!("part-{}.parquet", Uuid::new_v4());
+    let encoded_us = anchor.now_us();
+    let size = body.len() as u64;
+    lake.write_file(&path, body).await?;
+    let stamps = ProducerStamps { handed_over, sealed_us, encoded_us, stored_us: anchor.now_us() };
+    Ok(StoredFile { path, size, origin: Origin { by, first_seq, rows }, stamps })
+}
+
+/// Commits, and takes the time of it.
+async fn timed(committer: &mut Committer, entry: Bytes, commit_id: Uuid) -> Result<Landed, QueueError> {
+    let started_ns = monotonic_ns();
+    let committed = committer.commit(entry, commit_id).await?;
+    Ok(Landed { committed, took_us: ((monotonic_ns() - started_ns) / 1_000) as i64 })
+}
+
 /// Waits for a commit that is on its way; for ever where none is.
-async fn until_done(commit: &mut Option<Commit>) -> (Committer, Result<Committed, QueueError>) {
+async fn until_done(commit: &mut Option<Commit>) -> (Committer, Result<Landed, QueueError>) {
     match commit {
         Some(commit) => commit.await,
         None => std::future::pending().await,

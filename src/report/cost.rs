@@ -97,6 +97,8 @@ pub struct Usage<'a> {
     pub producer: &'a Requests,
     /// The consumer's.
     pub consumer: &'a Requests,
+    /// The attempts of the producer's checkpoints.
+    pub checkpoints: &'a Requests,
     /// For how long, in seconds.
     pub seconds: f64,
     /// Messages that were committed.
@@ -129,7 +131,7 @@ const IDLE_LIST_SECONDS: f64 = 5.0;
 impl Cost {
     /// What this use would cost.
     pub fn of(prices: &Prices, usage: &Usage<'_>) -> Self {
-        let spent = prices.of(usage.producer) + prices.of(usage.consumer);
+        let spent = prices.of(usage.producer) + prices.of(usage.consumer) + prices.of(usage.checkpoints);
         let seconds = usage.seconds.max(1e-9);
         let requests_usd_per_hour = spent / seconds * 3600.0;
         let month_seconds = HOURS_A_MONTH * 3600.0;
@@ -173,6 +175,7 @@ mod tests {
         let usage = Usage {
             producer: &producer,
             consumer: &consumer,
+            checkpoints: &Requests::default(),
             seconds: 1.0,
             messages: 10_000,
             file_bytes: 1_000,
@@ -184,6 +187,10 @@ mod tests {
         assert!((cost.requests_usd_per_million_messages.unwrap() - 0.011).abs() < 1e-12);
         // 100 GETs and a fifth of a LIST a second.
         assert!((cost.idle_usd_per_month - (40e-6 + 1e-6) * 730.0 * 3600.0).abs() < 1e-9);
+        let checkpoints = requests(&[(Purpose::Checkpoint, 2), (Purpose::CommitGetHit, 25)]);
+        let with_checkpoints = Cost::of(&Prices::default(), &Usage { checkpoints: &checkpoints, ..usage });
+        let more = with_checkpoints.requests_usd_per_hour - cost.requests_usd_per_hour;
+        assert!((more - 0.000_020 * 3600.0).abs() < 1e-9, "{more}");
         assert!((cost.storage_usd_per_month - 1_000.0 * 730.0 * 3600.0 / 1e9 * 0.023).abs() < 1e-9);
     }
 

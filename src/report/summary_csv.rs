@@ -4,6 +4,7 @@
 use crate::measure::Percentiles;
 use crate::storage::Purpose;
 
+use super::log_age::discovered;
 use super::step::StepReport;
 
 /// The bytes of the file, with these percentiles; empty for no steps.
@@ -27,6 +28,7 @@ fn columns(percentiles: &Percentiles, step: &StepReport) -> Vec<(String, String)
     let since_handed_over = consumer.latency_since_handed_over.as_ref();
     let count = |name: &str, count: u64| (name.to_owned(), count.to_string());
     let seconds = |us: Option<f64>| us.map_or_else(String::new, |us| format!("{:.6}", us / 1e6));
+    let share = |share: Option<f64>| share.map_or_else(String::new, |share| format!("{share:.4}"));
     let chosen = percentiles.iter().map(|percentile| {
         let found = consumer.percentiles.iter().find(|chosen| chosen.percentile == percentile);
         (format!("p{percentile}"), seconds(found.map(|chosen| chosen.us as f64)))
@@ -58,6 +60,12 @@ fn columns(percentiles: &Percentiles, step: &StepReport) -> Vec<(String, String)
         ("handed_over_p50".to_owned(), seconds(since_handed_over.map(|latency| latency.p50_us as f64))),
         ("handed_over_p99".to_owned(), seconds(since_handed_over.map(|latency| latency.p99_us as f64))),
         ("send_delay_p99".to_owned(), seconds(producer.send_delay.as_ref().map(|delay| delay.p99_us as f64))),
+        ("commit_p50".to_owned(), seconds(producer.commit_time.as_ref().map(|time| time.p50_us as f64))),
+        ("commit_p99".to_owned(), seconds(producer.commit_time.as_ref().map(|time| time.p99_us as f64))),
+        ("discovered_p50".to_owned(), seconds(discovered(step).map(|stage| stage.p50_us as f64))),
+        ("discovered_p99".to_owned(), seconds(discovered(step).map(|stage| stage.p99_us as f64))),
+        ("producer_cold_open".to_owned(), seconds(Some(producer.cold_open_seconds * 1e6))),
+        ("consumer_cold_open".to_owned(), seconds(consumer.cold_open_seconds.map(|seconds| seconds * 1e6))),
         count("commits", producer.commits),
         count("commit_retries", producer.commit_retries),
         count("data_puts", producer.requests.attempts(Purpose::DataPut)),
@@ -66,6 +74,13 @@ fn columns(percentiles: &Percentiles, step: &StepReport) -> Vec<(String, String)
         count("commit_gets_miss", consumer.requests.attempts(Purpose::CommitGetMiss)),
         count("data_gets", consumer.requests.attempts(Purpose::DataGet)),
         count("lists", producer.requests.attempts(Purpose::List) + consumer.requests.attempts(Purpose::List)),
+        count("checkpoints", producer.checkpoints.made),
+        count("checkpoints_failed", producer.checkpoints.failed),
+        count("checkpoint_requests", producer.checkpoint_requests.total()),
+        count("producer_peak_rss_bytes", producer.effort.peak_rss_bytes),
+        count("consumer_peak_rss_bytes", consumer.effort.peak_rss_bytes),
+        ("producer_rss_growth".to_owned(), share(step.rss_growth.producer)),
+        ("consumer_rss_growth".to_owned(), share(step.rss_growth.consumer)),
     ]);
     columns
 }

@@ -73,7 +73,7 @@ pub fn cost_table(prices: &Prices, steps: &[StepReport]) -> String {
 }
 
 /// Right-aligned columns.
-fn aligned<const N: usize>(rows: impl Iterator<Item = [String; N]>) -> String {
+pub(super) fn aligned<const N: usize>(rows: impl Iterator<Item = [String; N]>) -> String {
     let rows: Vec<_> = rows.collect();
     let widths: [usize; N] =
         std::array::from_fn(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0));
@@ -90,7 +90,12 @@ fn aligned<const N: usize>(rows: impl Iterator<Item = [String; N]>) -> String {
 
 /// The `percentile` of `latency`, which is `us`, in milliseconds; marked where too few samples support it.
 pub fn percentile_ms(latency: &LatencySummary, percentile: u8, us: u64) -> String {
-    let mark = if latency.unsupported_percentiles.contains(&percentile) { MARK } else { "" };
+    marked_ms(&latency.unsupported_percentiles, percentile, us)
+}
+
+/// The same with the percentiles that too few samples support.
+pub(super) fn marked_ms(unsupported: &[u8], percentile: u8, us: u64) -> String {
+    let mark = if unsupported.contains(&percentile) { MARK } else { "" };
     format!("{mark}{:.1}", us as f64 / 1e3)
 }
 

@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::*;
-use crate::events::{ConsumerSummary, Ended, ProducerSummary, Requests};
+use crate::events::{CheckpointCounts, ConsumerSummary, Ended, ProducerSummary, Requests};
 use crate::machine::{Effort, Machine};
 use crate::measure::{Integrity, Percentiles, Sample};
 use crate::queue::ProducerEpoch;
@@ -24,6 +24,10 @@ fn nothing_measured() -> StepReport {
         commits: 0,
         commit_retries: 0,
         conflicts: 0,
+        commit_time: None,
+        cold_open_seconds: 0.0,
+        checkpoints: CheckpointCounts::default(),
+        checkpoint_requests: requests.clone(),
         effort,
         interrupted: false,
         store_server: None,
@@ -46,6 +50,7 @@ fn nothing_measured() -> StepReport {
         lost_files: 0,
         retractions: 0,
         integrity: Integrity::default(),
+        cold_open_seconds: None,
         first_version: 0,
         last_version: None,
         receiving_seconds: 0.0,
@@ -58,6 +63,7 @@ fn nothing_measured() -> StepReport {
     let usage = Usage {
         producer: &requests,
         consumer: &requests,
+        checkpoints: &requests,
         seconds: producer.sending_seconds,
         messages: 0,
         file_bytes: 0,
@@ -69,6 +75,8 @@ fn nothing_measured() -> StepReport {
         cost: Cost::of(&prices, &usage),
         unsent: 1,
         timeline_start_us: None,
+        marks: Vec::new(),
+        rss_growth: RssGrowth { producer: None, consumer: None },
         producer,
         consumer,
     }
@@ -87,6 +95,8 @@ fn what_was_not_measured_is_empty_null_or_a_dash() {
         delays: String::new(),
         seconds_to_stream: 1.0,
         autocommit_duration_ms: 100,
+        checkpoint_interval: 1000,
+        preload_versions: 0,
         arrival: "uniform".to_owned(),
         seed: 0,
         message_bytes: 17,
@@ -104,9 +114,15 @@ fn what_was_not_measured_is_empty_null_or_a_dash() {
 
     let json: serde_json::Value = serde_json::from_slice(&step_json(&info, &steps[0])).unwrap();
     let result = &json["result"];
-    for field in
-        ["/consumer/latency", "/consumer/last_version", "/producer/achieved_rate", "/producer/send_delay"]
-    {
+    for field in [
+        "/consumer/latency",
+        "/consumer/last_version",
+        "/producer/achieved_rate",
+        "/producer/send_delay",
+        "/producer/commit_time",
+        "/consumer/cold_open_seconds",
+        "/rss_growth/producer",
+    ] {
         assert!(result.pointer(field).unwrap().is_null(), "{field}");
     }
     // What isn't finite is written as null too, and none of these may be.
@@ -130,6 +146,13 @@ fn what_was_not_measured_is_empty_null_or_a_dash() {
             "handed_over_p50",
             "handed_over_p99",
             "send_delay_p99",
+            "commit_p50",
+            "commit_p99",
+            "discovered_p50",
+            "discovered_p99",
+            "consumer_cold_open",
+            "producer_rss_growth",
+            "consumer_rss_growth",
         ]
         .contains(&name);
         assert_eq!(field.is_empty(), unmeasured, "{name}: {field}");
@@ -139,8 +162,12 @@ fn what_was_not_measured_is_empty_null_or_a_dash() {
     let cells: Vec<_> = table.lines().nth(1).unwrap().split_whitespace().collect();
     assert_eq!(cells, ["1", "0", "0", "-", "-", "-", "-", "-", "-", "-", "0", "0", "collapsed"]);
 
+    let ages = log_age_table(0, &steps);
+    let cells: Vec<_> = ages.lines().nth(2).unwrap().split_whitespace().collect();
+    assert_eq!(cells, ["1", "-", "-", "-", "-", "-", "0.0", "-", "0", "-", "-", "-"]);
+
     let mut hlog = Hlog::new(Vec::new()).unwrap();
     hlog.interval(5_000_000, 1_000_000, &Sample::default()).unwrap();
     assert_eq!(merge_hlogs(&[hlog.into_inner()]).unwrap().len(), 0);
-    assert_eq!(text(intervals_csv(&Percentiles::default(), &join(1.0, &[], &[]))).lines().count(), 1);
+    assert_eq!(text(intervals_csv(&Percentiles::default(), &join(1.0, &[], &[], &[]))).lines().count(), 1);
 }

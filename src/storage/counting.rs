@@ -207,6 +207,21 @@ impl Requests {
         Self { rows: rows.filter(|row| row.attempts > 0).collect() }
     }
 
+    /// Adds what was counted elsewhere to these.
+    pub fn add(&mut self, other: &Self) {
+        for row in &other.rows {
+            match self.rows.iter_mut().find(|mine| mine.purpose == row.purpose) {
+                Some(mine) => {
+                    mine.attempts += row.attempts;
+                    mine.failed += row.failed;
+                    mine.bytes_sent += row.bytes_sent;
+                    mine.bytes_received += row.bytes_received;
+                }
+                None => self.rows.push(*row),
+            }
+        }
+    }
+
     /// Attempts of all purposes.
     pub fn total(&self) -> u64 {
         self.rows.iter().map(|row| row.attempts).sum()

@@ -1,0 +1,95 @@
+//! `s3mq preload`.
+
+use clap::Args as ClapArgs;
+
+use super::console::{Progress, emit};
+use super::failure::Failure;
+use super::producer::{RoleArgs, give_up, interrupted, report};
+use super::signals;
+use super::storage::{self, StorageArgs};
+use super::stream::CheckpointArgs;
+use crate::clock::monotonic_ns;
+use crate::events::Event;
+use crate::exit::Exit;
+use crate::queue::{Lake, PreloadOptions, preload};
+use crate::storage::{LakePath, Store};
+use crate::units::grouped;
+
+/// Age a table: add many versions to it, each a commit of one data file of one message
+///
+/// Nobody else may write to the table meanwhile, or read it. Writes one JSON event a line to standard output
+/// (ready, progress with versions, preloaded, failed).
+#[derive(Debug, ClapArgs)]
+pub(super) struct Args {
+    /// The table: s3://BUCKET/PATH, or a PATH within the configured bucket; created where it isn't there
+    #[arg(long, env = "S3MQ_LAKE_PATH", value_name = "PATH")]
+    lake_path: LakePath,
+
+    /// How many versions to add
+    #[arg(long, env = "S3MQ_VERSIONS", value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=MAX_VERSIONS))]
+    versions: u64,
+
+    #[command(flatten)]
+    checkpoint: CheckpointArgs,
+
+    #[command(flatten)]
+    storage: StorageArgs,
+
+    #[command(flatten)]
+    role: RoleArgs,
+}
+
+/// More would hardly be meant: at two thousand a second it takes more than an hour.
+pub(super) const MAX_VERSIONS: u64 = 10_000_000;
+
+/// Progress is told about this often.
+const TELL_EVERY_NS: u64 = 1_000_000_000;
+
+pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
+    let store = args.storage.resolve_lake(&args.lake_path)?;
+    let stop = signals::watch(args.role.exit_on_stdin_eof)?;
+    let prefix = args.lake_path.prefix.clone();
+    let mut progress = Progress::new("preload".to_owned(), Some(args.versions), args.role.quiet);
+    let started_ns = monotonic_ns();
+    let anchor = args.role.anchor();
+    let options = PreloadOptions {
+        versions: args.versions,
+        checkpoint_interval: args.checkpoint.checkpoint_interval,
+        anchor: anchor.clone(),
+    };
+    let (stopped, mut asked) = (stop.clone(), stop.clone());
+    let message = || (!stopped.is_set()).then(|| format!("{:.6}", anchor.now_us() as f64 / 1e6).into_bytes());
+
+    let work = async {
+        if !args.role.no_preflight {
+            storage::preflight(&store, &prefix, args.storage.create_bucket, |_| {}).await?;
+        }
+        let lake = Lake::new(&Store::connect(store).await?, prefix)?;
+        emit(&Event::Ready);
+        let mut tell_at_ns = monotonic_ns() + TELL_EVERY_NS;
+        let preloaded = preload(&lake, options, message, |versions| {
+            progress
+                .update(versions, &format!("{} of {} versions", grouped(versions), grouped(args.versions)));
+            if monotonic_ns() >= tell_at_ns {
+                tell_at_ns = monotonic_ns() + TELL_EVERY_NS;
+                emit(&Event::Progress { messages: versions });
+            }
+        })
+        .await?;
+        Ok::<_, Failure>(preloaded)
+    };
+    let outcome = tokio::select! {
+        outcome = work => outcome,
+        () = give_up(&mut asked) => Err(interrupted()),
+    };
+    drop(progress);
+    // Asked to stop, it ends in order, with fewer versions.
+    let outcome = if stop.is_set() { outcome.and(Err(interrupted())) } else { outcome };
+    let preloaded = outcome.map_err(report)?;
+    emit(&Event::Preloaded {
+        last_version: preloaded.last_version,
+        checkpoints: preloaded.checkpoints,
+        seconds: (monotonic_ns() - started_ns) as f64 / 1e9,
+    });
+    Ok(Exit::Ok)
+}

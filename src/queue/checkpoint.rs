@@ -1,0 +1,228 @@
+//! Checkpoints: the state of the table as of one version in one file, so that opening it needs no older entry.
+//!
+//! They run beside the commits, never in them. The producer whose commit lands on a multiple of the
+//! interval makes that one, so that many producers on a table make each once. At most one runs at a time
+//! in a process; one that comes due meanwhile is skipped, as the next will cover what it would have. One that
+//! fails is a warning and a count.
+//!
+//! A checkpoint has a thread, a runtime and connections of its own, which end with it: it reads the log and
+//! encodes what can be megabytes, and nothing of that is done by the threads that upload and commit, sits in
+//! their connection pool, or is counted among their requests. delta-rs writes `_last_checkpoint` after the
+//! checkpoint file, and that file appears whole or not at all, so one that is cut off at any moment is
+//! harmless: readers go on from the checkpoint before it.
+
+use std::time::Duration;
+
+use deltalake::DeltaTable;
+use deltalake::checkpoints::create_checkpoint;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use super::error::QueueError;
+use super::lake::Lake;
+use crate::clock::{Anchor, monotonic_ns};
+use crate::storage::{Requests, Store, one_line};
+
+/// What a producer tells of its commits, to whoever wants to know.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Notice {
+    /// A commit is acknowledged.
+    Committed {
+        /// The version it became.
+        version: u64,
+        /// From its first PUT to the answer that settled it, in microseconds.
+        took_us: i64,
+    },
+    /// A checkpoint that was due is over, however it ended.
+    Checkpoint(Checkpoint),
+}
+
+/// A checkpoint that was due.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Checkpoint {
+    /// Of which version.
+    pub version: u64,
+    /// When it began, in Unix microseconds of the producer's clock.
+    pub started_us: i64,
+    /// How long it took, in seconds.
+    pub seconds: f64,
+    /// How it ended.
+    pub outcome: CheckpointOutcome,
+    /// What it sent. Counted here alone, not among the requests of the producer's store.
+    pub requests: Requests,
+}
+
+/// How a checkpoint ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckpointOutcome {
+    /// It is there.
+    Made,
+    /// The store or delta-rs failed; a warning says why.
+    Failed,
+    /// The one before it was still running.
+    Skipped,
+    /// The producer was through and didn't wait any longer.
+    Abandoned,
+}
+
+/// How long a producer that is through waits for its running checkpoint.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Below whatever commits: on a busy machine a checkpoint waits, not a commit.
+const NICE: i32 = 10;
+
+/// Makes the checkpoints of one producer.
+#[derive(Debug)]
+pub(super) struct Checkpointer {
+    lake: Lake,
+    anchor: Anchor,
+    /// Versions from one to the next; 0 is never.
+    interval: u64,
+    notices: Option<mpsc::UnboundedSender<Notice>>,
+    running: Option<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    version: u64,
+    started_us: i64,
+    task: JoinHandle<()>,
+}
+
+impl Checkpointer {
+    pub(super) fn new(
+        lake: Lake,
+        anchor: Anchor,
+        interval: u64,
+        notices: Option<mpsc::UnboundedSender<Notice>>,
+    ) -> Self {
+        Self { lake, anchor, interval, notices, running: None }
+    }
+
+    /// A commit became `version`: its checkpoint may be due. Returns at once.
+    pub(super) fn committed(&mut self, version: u64) {
+        if !is_due(version, self.interval) {
+            return;
+        }
+        let started_us = self.anchor.now_us();
+        if self.running.as_ref().is_some_and(|running| !running.task.is_finished()) {
+            self.tell(not_made(version, started_us, 0.0, CheckpointOutcome::Skipped));
+            return;
+        }
+        let (lake, anchor, notices) = (self.lake.clone(), self.anchor.clone(), self.notices.clone());
+        let task = tokio::spawn(async move {
+            let (checkpoint, problem) = make(&lake, version, &anchor).await;
+            if let Some(problem) = problem {
+                tracing::warn!(
+                    "the checkpoint of version {version} of {} failed: {problem}",
+                    lake.describe()
+                );
+            }
+            tell(&notices, checkpoint);
+        });
+        self.running = Some(Running { version, started_us, task });
+    }
+
+    /// The producer is through: waits a little for the checkpoint that is running, where there is one.
+    pub(super) async fn finish(mut self) {
+        let Some(mut running) = self.running.take() else {
+            return;
+        };
+        if tokio::time::timeout(PATIENCE, &mut running.task).await.is_err() {
+            // Its thread ends with the checkpoint or with the process, whichever comes first.
+            running.task.abort();
+            if running.task.await.is_err() {
+                let seconds = (self.anchor.now_us() - running.started_us) as f64 / 1e6;
+                self.tell(not_made(
+                    running.version,
+                    running.started_us,
+                    seconds,
+                    CheckpointOutcome::Abandoned,
+                ));
+            }
+        }
+    }
+
+    fn tell(&self, checkpoint: Checkpoint) {
+        tell(&self.notices, checkpoint);
+    }
+}
+
+/// Whether the table's `version` gets a checkpoint, with one each `interval` versions (0: never).
+fn is_due(version: u64, interval: u64) -> bool {
+    interval > 0 && version > 0 && version.is_multiple_of(interval)
+}
+
+fn tell(notices: &Option<mpsc::UnboundedSender<Notice>>, checkpoint: Checkpoint) {
+    if let Some(notices) = notices {
+        // Nobody listening is nobody's loss.
+        let _ = notices.send(Notice::Checkpoint(checkpoint));
+    }
+}
+
+fn not_made(version: u64, started_us: i64, seconds: f64, outcome: CheckpointOutcome) -> Checkpoint {
+    Checkpoint { version, started_us, seconds, outcome, requests: Requests::default() }
+}
+
+/// Makes the checkpoint of a version that is there, and says what went wrong where it failed.
+pub(super) async fn make(lake: &Lake, version: u64, anchor: &Anchor) -> (Checkpoint, Option<String>) {
+    let (started_us, started_ns) = (anchor.now_us(), monotonic_ns());
+    let (done, outcome) = oneshot::channel();
+    let place = lake.clone();
+    let thread = std::thread::Builder::new().name("checkpoint".to_owned()).spawn(move || {
+        let _ = done.send(on_this_thread(&place, version));
+    });
+    let (requests, made) = match thread {
+        Ok(_) => outcome.await.unwrap_or_else(|_| (Requests::default(), Err("its thread ended".to_owned()))),
+        Err(error) => (Requests::default(), Err(error.to_string())),
+    };
+    let seconds = (monotonic_ns() - started_ns) as f64 / 1e9;
+    let outcome = if made.is_ok() { CheckpointOutcome::Made } else { CheckpointOutcome::Failed };
+    (Checkpoint { version, started_us, seconds, outcome, requests }, made.err())
+}
+
+/// Makes a checkpoint with a runtime and connections that end with it.
+fn on_this_thread(lake: &Lake, version: u64) -> (Requests, Result<(), String>) {
+    // Of this thread and those that it starts. Where it isn't allowed, the checkpoint is merely less polite.
+    let _ = rustix::process::setpriority_process(None, NICE);
+    // delta-rs blocks the thread that it is called from while the worker does its requests.
+    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return (Requests::default(), Err(error.to_string())),
+    };
+    let counted = runtime.block_on(async {
+        let store = match Store::connect(lake.store().config().clone()).await {
+            Ok(store) => store,
+            Err(error) => return (Requests::default(), Err(error.to_string())),
+        };
+        let made = match Lake::new(&store, lake.prefix().clone()) {
+            Ok(lake) => write(&lake, version).await,
+            Err(error) => Err(error),
+        };
+        (store.requests(), made.map_err(|error| error.to_string()))
+    });
+    runtime.shutdown_background();
+    counted
+}
+
+async fn write(lake: &Lake, version: u64) -> Result<(), QueueError> {
+    let failed =
+        |error| QueueError::Table { action: "checkpoint", place: lake.describe(), detail: one_line(&error) };
+    let mut table = DeltaTable::new(lake.log().clone());
+    table.load_version(version).await.map_err(failed)?;
+    create_checkpoint(&table, None).await.map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_is_due_at_each_multiple_of_the_interval() {
+        let due: Vec<_> = (0..=30).filter(|&version| is_due(version, 10)).collect();
+        assert_eq!(due, [10, 20, 30]);
+        assert!((1..=3).all(|version| is_due(version, 1)) && !is_due(0, 1));
+        assert!(!(0..=3_000).any(|version| is_due(version, 0)));
+    }
+}
