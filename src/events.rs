@@ -30,6 +30,13 @@ pub enum Event {
     Received(ReceivedInterval),
     /// Something happened beside the messages that may show in their latency.
     Mark(Mark),
+    /// A checkpoint of a table is there.
+    Checkpointed {
+        /// Of which version.
+        version: u64,
+        /// Attempts that it took.
+        requests: Requests,
+    },
     /// A table was filled with versions.
     Preloaded {
         /// Its latest version.

@@ -197,7 +197,7 @@ async fn watch(
             Said::Event(Event::Sent(interval)) => sent_intervals.push(interval),
             Said::Event(Event::Received(interval)) => received_intervals.push(interval),
             Said::Event(Event::Mark(mark)) => marks.push(mark),
-            Said::Event(Event::Ready | Event::Preloaded { .. }) => {}
+            Said::Event(Event::Ready | Event::Preloaded { .. } | Event::Checkpointed { .. }) => {}
             Said::Ended(status) if role == "producer" => {
                 if !status.success() || produced.is_none() {
                     return Err(failed(ended_early(status)));

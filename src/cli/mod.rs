@@ -4,6 +4,7 @@
 
 mod bench;
 mod check;
+mod checkpoint;
 mod console;
 mod consumer;
 mod delay;
@@ -50,6 +51,7 @@ enum Command {
     Check(check::Args),
     Layers(layers::Args),
     Preload(preload::Args),
+    Checkpoint(checkpoint::Args),
     Merge(merge::Args),
 }
 
@@ -90,6 +92,7 @@ impl Cli {
                         Command::Serve(args) => serve::run(args).await,
                         Command::Check(args) => check::run(args).await,
                         Command::Layers(args) => layers::run(args).await,
+                        Command::Checkpoint(args) => checkpoint::run(args).await,
                         Command::Preload(args) => preload::run(args).await,
                         Command::Merge(args) => merge::run(args),
                     }

@@ -2,6 +2,7 @@
 
 use clap::Args as ClapArgs;
 
+use super::checkpoint;
 use super::console::{Progress, emit};
 use super::failure::Failure;
 use super::signals;
@@ -165,6 +166,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         padding: args.message.padding(),
         data_encoding: args.message.encoding(),
         checkpoint_interval: args.checkpoint.checkpoint_interval,
+        checkpoint_by: checkpoint::by_a_process(&args.lake_path, &args.storage),
         interval: args.timeline.interval_seconds.as_duration(),
         anchor: args.role.anchor(),
     };

@@ -104,6 +104,17 @@ impl StorageArgs {
             ))),
             None => Ok(()),
         }
+    /// The flags that say the same to another command.
+    pub(super) fn flags(&self) -> Vec<String> {
+        let given = [
+            ("--s3-backend", self.s3_backend.map(|backend| backend.name().to_owned())),
+            ("--endpoint", self.endpoint.clone()),
+            ("--bucket", self.bucket.clone()),
+            ("--region", self.region.clone()),
+            ("--request-timeout-seconds", Some(self.request_timeout_seconds.to_string())),
+            ("--retry-timeout-seconds", Some(self.retry_timeout_seconds.to_string())),
+        ];
+        given.into_iter().filter_map(|(flag, value)| Some(format!("{flag}={}", value?))).collect()
     }
 
     /// The configuration of a real store; `bucket` is that of a lake path.

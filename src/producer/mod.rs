@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use crate::clock::{self, Anchor};
 use crate::events::{Event, ProducerSummary, SentInterval};
 use crate::machine::Effort;
-use crate::queue::{DataEncoding, Lake, Producer, ProducerOptions, QueueError};
+use crate::queue::{CheckpointBy, DataEncoding, Lake, Producer, ProducerOptions, QueueError};
 use crate::stop::Stop;
 use crate::units::{Rate, Seconds};
 
@@ -75,6 +75,8 @@ pub struct Config {
     pub data_encoding: DataEncoding,
     /// Versions of the table from one checkpoint to the next; 0 is never.
     pub checkpoint_interval: u64,
+    /// Where checkpoints are made.
+    pub checkpoint_by: CheckpointBy,
     /// Length of the timeline's intervals.
     pub interval: Duration,
     /// The clock that stamps are made of.
@@ -99,6 +101,7 @@ pub async fn run(
         data_encoding: config.data_encoding,
         anchor: config.anchor.clone(),
         checkpoint_interval: config.checkpoint_interval,
+        checkpoint_by: config.checkpoint_by,
         notices: Some(notice),
         ..ProducerOptions::default()
     };

@@ -7,19 +7,23 @@
 //!
 //! A checkpoint has a thread, a runtime and connections of its own, which end with it: it reads the log and
 //! encodes what can be megabytes, and nothing of that is done by the threads that upload and commit, sits in
-//! their connection pool, or is counted among their requests. delta-rs writes `_last_checkpoint` after the
-//! checkpoint file, and that file appears whole or not at all, so one that is cut off at any moment is
-//! harmless: readers go on from the checkpoint before it.
+//! their connection pool, or is counted among their requests. It asks for a few objects at a time, where the
+//! kernel would ask for a thousand and keep everybody else waiting. Only its memory is this process's, and a
+//! program that can't have that lends another process ([`CheckpointBy`]).
+//!
+//! `_last_checkpoint` is written after the checkpoint file, and that file appears whole or not at all, so one
+//! that is cut off at any moment is harmless: readers go on from the checkpoint before it.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use deltalake::DeltaTable;
-use deltalake::checkpoints::create_checkpoint;
+use delta_kernel::Snapshot;
+use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use super::error::QueueError;
 use super::lake::Lake;
 use crate::clock::{Anchor, monotonic_ns};
 use crate::storage::{Requests, Store, one_line};
@@ -67,10 +71,44 @@ pub enum CheckpointOutcome {
     Abandoned,
 }
 
+/// What came of making a checkpoint: what was sent, and what went wrong where it failed.
+pub type CheckpointAnswer = (Requests, Result<(), String>);
+
+/// Where a producer's checkpoints are made.
+#[derive(Clone, Default)]
+pub enum CheckpointBy {
+    /// On a thread of this process, which then holds the memory that it takes.
+    #[default]
+    Thread,
+    /// Wherever this does it, given the version; a process of its own, say. It may be dropped unfinished.
+    Other(Arc<dyn Fn(u64) -> BoxFuture<'static, CheckpointAnswer> + Send + Sync>),
+}
+
+impl CheckpointBy {
+    async fn make(&self, lake: &Lake, version: u64) -> CheckpointAnswer {
+        match self {
+            Self::Thread => make_checkpoint(lake, version).await,
+            Self::Other(make) => make(version).await,
+        }
+    }
+}
+
+impl fmt::Debug for CheckpointBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Thread => "Thread",
+            Self::Other(_) => "Other",
+        })
+    }
+}
+
 /// How long a producer that is through waits for its running checkpoint.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Below whatever commits: on a busy machine a checkpoint waits, not a commit.
 const NICE: i32 = 10;
+/// Requests that a checkpoint has on their way at once: on one store with those who commit, it is the one that can
+/// wait.
+const REQUESTS_AT_ONCE: usize = 4;
 
 /// Makes the checkpoints of one producer.
 #[derive(Debug)]
@@ -79,6 +117,7 @@ pub(super) struct Checkpointer {
     anchor: Anchor,
     /// Versions from one to the next; 0 is never.
     interval: u64,
+    by: CheckpointBy,
     notices: Option<mpsc::UnboundedSender<Notice>>,
     running: Option<Running>,
 }
@@ -95,9 +134,10 @@ impl Checkpointer {
         lake: Lake,
         anchor: Anchor,
         interval: u64,
+        by: CheckpointBy,
         notices: Option<mpsc::UnboundedSender<Notice>>,
     ) -> Self {
-        Self { lake, anchor, interval, notices, running: None }
+        Self { lake, anchor, interval, by, notices, running: None }
     }
 
     /// A commit became `version`: its checkpoint may be due. Returns at once.
@@ -110,16 +150,19 @@ impl Checkpointer {
             self.tell(not_made(version, started_us, 0.0, CheckpointOutcome::Skipped));
             return;
         }
-        let (lake, anchor, notices) = (self.lake.clone(), self.anchor.clone(), self.notices.clone());
+        let (lake, by, notices) = (self.lake.clone(), self.by.clone(), self.notices.clone());
+        let started_ns = monotonic_ns();
         let task = tokio::spawn(async move {
-            let (checkpoint, problem) = make(&lake, version, &anchor).await;
-            if let Some(problem) = problem {
+            let (requests, made) = by.make(&lake, version).await;
+            let seconds = (monotonic_ns() - started_ns) as f64 / 1e9;
+            let outcome = if made.is_ok() { CheckpointOutcome::Made } else { CheckpointOutcome::Failed };
+            if let Err(problem) = made {
                 tracing::warn!(
                     "the checkpoint of version {version} of {} failed: {problem}",
                     lake.describe()
                 );
             }
-            tell(&notices, checkpoint);
+            tell(&notices, Checkpoint { version, started_us, seconds, outcome, requests });
         });
         self.running = Some(Running { version, started_us, task });
     }
@@ -165,53 +208,53 @@ fn not_made(version: u64, started_us: i64, seconds: f64, outcome: CheckpointOutc
     Checkpoint { version, started_us, seconds, outcome, requests: Requests::default() }
 }
 
-/// Makes the checkpoint of a version that is there, and says what went wrong where it failed.
-pub(super) async fn make(lake: &Lake, version: u64, anchor: &Anchor) -> (Checkpoint, Option<String>) {
-    let (started_us, started_ns) = (anchor.now_us(), monotonic_ns());
-    let (done, outcome) = oneshot::channel();
+/// Makes the checkpoint of a version that is there, on a thread, a runtime and connections of its own, which are
+/// gone when it is made.
+pub async fn make_checkpoint(lake: &Lake, version: u64) -> CheckpointAnswer {
+    let (done, answer) = oneshot::channel();
     let place = lake.clone();
     let thread = std::thread::Builder::new().name("checkpoint".to_owned()).spawn(move || {
         let _ = done.send(on_this_thread(&place, version));
     });
-    let (requests, made) = match thread {
-        Ok(_) => outcome.await.unwrap_or_else(|_| (Requests::default(), Err("its thread ended".to_owned()))),
+    match thread {
+        Ok(_) => answer.await.unwrap_or_else(|_| (Requests::default(), Err("its thread ended".to_owned()))),
         Err(error) => (Requests::default(), Err(error.to_string())),
-    };
-    let seconds = (monotonic_ns() - started_ns) as f64 / 1e9;
-    let outcome = if made.is_ok() { CheckpointOutcome::Made } else { CheckpointOutcome::Failed };
-    (Checkpoint { version, started_us, seconds, outcome, requests }, made.err())
+    }
 }
 
 /// Makes a checkpoint with a runtime and connections that end with it.
-fn on_this_thread(lake: &Lake, version: u64) -> (Requests, Result<(), String>) {
+fn on_this_thread(lake: &Lake, version: u64) -> CheckpointAnswer {
     // Of this thread and those that it starts. Where it isn't allowed, the checkpoint is merely less polite.
     let _ = rustix::process::setpriority_process(None, NICE);
-    // delta-rs blocks the thread that it is called from while the worker does its requests.
+    // The kernel blocks the thread that it is called from while the worker does its requests.
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return (Requests::default(), Err(error.to_string())),
     };
     let counted = runtime.block_on(async {
         let store = match Store::connect(lake.store().config().clone()).await {
-            Ok(store) => store,
+            Ok(store) => store.with_at_most(REQUESTS_AT_ONCE),
             Err(error) => return (Requests::default(), Err(error.to_string())),
         };
         let made = match Lake::new(&store, lake.prefix().clone()) {
-            Ok(lake) => write(&lake, version).await,
-            Err(error) => Err(error),
+            Ok(lake) => write(&lake, version),
+            Err(error) => Err(error.to_string()),
         };
-        (store.requests(), made.map_err(|error| error.to_string()))
+        (store.requests(), made)
     });
     runtime.shutdown_background();
     counted
 }
 
-async fn write(lake: &Lake, version: u64) -> Result<(), QueueError> {
-    let failed =
-        |error| QueueError::Table { action: "checkpoint", place: lake.describe(), detail: one_line(&error) };
-    let mut table = DeltaTable::new(lake.log().clone());
-    table.load_version(version).await.map_err(failed)?;
-    create_checkpoint(&table, None).await.map_err(failed)
+/// What delta-rs's `create_checkpoint` does, less the loading of a whole table, all of its files included, only to
+/// name its version.
+fn write(lake: &Lake, version: u64) -> Result<(), String> {
+    let (engine, table) = (lake.log().engine(None), lake.log().root_url());
+    let snapshot = Snapshot::builder_for(table).at_version(version).build(engine.as_ref());
+    snapshot
+        .and_then(|snapshot| snapshot.checkpoint(engine.as_ref(), None))
+        .map(drop)
+        .map_err(|error| one_line(&error))
 }
 
 #[cfg(test)]

@@ -53,7 +53,9 @@ pub fn deltalake_version() -> &'static str {
 }
 
 pub use batch::Batch;
-pub use checkpoint::{Checkpoint, CheckpointOutcome, Notice};
+pub use checkpoint::{
+    Checkpoint, CheckpointAnswer, CheckpointBy, CheckpointOutcome, Notice, make_checkpoint,
+};
 pub use consumer::{Consumer, ConsumerOptions, LostFile, Received, ReceivedBatch, Start};
 pub use entry::{EndOfStream, Origin, ProducerEpoch};
 pub use error::QueueError;

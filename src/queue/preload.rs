@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use super::batch::Batch;
-use super::checkpoint::{self, Checkpoint};
+use super::checkpoint::{CheckpointAnswer, make_checkpoint};
 use super::commit::Committer;
 use super::entry::{ProducerEpoch, commit_of_files};
 use super::error::QueueError;
@@ -65,7 +65,7 @@ pub async fn preload(
     let by = ProducerEpoch { producer: 0, epoch: Uuid::new_v4() };
     let (before, last) = (opened.version, opened.version + options.versions);
     let stretch = if options.checkpoint_interval > 0 { options.checkpoint_interval } else { STRETCH };
-    let mut checkpoints = Checkpoints { lake, anchor: &options.anchor, made: 0, running: None };
+    let mut checkpoints = Checkpoints { lake, made: 0, running: None };
     let mut done = before;
     while done < last {
         let until = (done - done % stretch + stretch).min(last);
@@ -114,16 +114,15 @@ async fn add_version(
 /// One checkpoint at a time, beside the versions that follow it.
 struct Checkpoints<'a> {
     lake: &'a Lake,
-    anchor: &'a Anchor,
     made: u64,
-    running: Option<JoinHandle<(Checkpoint, Option<String>)>>,
+    running: Option<JoinHandle<CheckpointAnswer>>,
 }
 
 impl Checkpoints<'_> {
     async fn start(&mut self, version: u64) -> Result<(), QueueError> {
         self.wait().await?;
-        let (lake, anchor) = (self.lake.clone(), self.anchor.clone());
-        self.running = Some(tokio::spawn(async move { checkpoint::make(&lake, version, &anchor).await }));
+        let lake = self.lake.clone();
+        self.running = Some(tokio::spawn(async move { make_checkpoint(&lake, version).await }));
         Ok(())
     }
 
@@ -131,13 +130,13 @@ impl Checkpoints<'_> {
         let Some(running) = self.running.take() else {
             return Ok(());
         };
-        let (_, problem) = running.await.map_err(|error| QueueError::TaskEnded(error.to_string()))?;
-        match problem {
-            None => {
+        let (_, made) = running.await.map_err(|error| QueueError::TaskEnded(error.to_string()))?;
+        match made {
+            Ok(()) => {
                 self.made += 1;
                 Ok(())
             }
-            Some(detail) => {
+            Err(detail) => {
                 Err(QueueError::Table { action: "checkpoint", place: self.lake.describe(), detail })
             }
         }

@@ -22,7 +22,7 @@ use uuid::Uuid;
 
 use super::batch::Batch;
 use super::blocking::{QUICK_BYTES, off_the_runtime};
-use super::checkpoint::{Checkpointer, Notice};
+use super::checkpoint::{CheckpointBy, Checkpointer, Notice};
 use super::commit::{Committed, Committer};
 use super::entry::{EndOfStream, Origin, ProducerEpoch, StoredFile, commit_of_end, commit_of_files};
 use super::error::QueueError;
@@ -46,6 +46,8 @@ pub struct ProducerOptions {
     /// Versions of the table from one checkpoint to the next; 0 is never. The producer whose commit becomes
     /// a multiple of it makes the checkpoint, beside its commits.
     pub checkpoint_interval: u64,
+    /// Where checkpoints are made.
+    pub checkpoint_by: CheckpointBy,
     /// Who is told of each commit and each checkpoint.
     pub notices: Option<mpsc::UnboundedSender<Notice>>,
 }
@@ -58,6 +60,7 @@ impl Default for ProducerOptions {
             max_inflight_batches: 4,
             anchor: Anchor::now(),
             checkpoint_interval: 1000,
+            checkpoint_by: CheckpointBy::default(),
             notices: None,
         }
     }
@@ -119,6 +122,7 @@ impl Producer {
                 lake.clone(),
                 options.anchor.clone(),
                 options.checkpoint_interval,
+                options.checkpoint_by,
                 options.notices.clone(),
             ),
             notices: options.notices,

@@ -24,6 +24,7 @@ use aws_sdk_s3::config::{
     BehaviorVersion, Region, RequestChecksumCalculation, StalledStreamProtectionConfig,
 };
 use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
+use object_store::limit::LimitStore;
 use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
 
 pub use admin::Admin;
@@ -104,6 +105,12 @@ impl Store {
 
         let config = Arc::new(config);
         Ok(Self { admin: Admin::new(sdk, config.clone()), objects: Arc::new(objects), config, requests })
+    }
+
+    /// The same store with at most `requests` of the queue's client on their way at once.
+    #[must_use]
+    pub fn with_at_most(self, requests: usize) -> Self {
+        Self { objects: Arc::new(LimitStore::new(self.objects, requests)), ..self }
     }
 
     /// The configuration both clients were built from.

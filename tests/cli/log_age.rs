@@ -105,6 +105,23 @@ fn a_preload_is_whole_and_an_interrupted_one_says_so() {
 }
 
 #[test]
+fn a_checkpoint_is_made_where_its_version_is_there() {
+    let store = Store::start();
+    store.s3mq("preload --lake-path aged --versions 20 --checkpoint-interval 0 --quiet").run().exits(0);
+    let has_checkpoint = || store.keys().iter().any(|key| key.ends_with("00012.checkpoint.parquet"));
+    let missing = store.s3mq("checkpoint --lake-path aged --at-version 99").run();
+    missing.exits(1).complains(&["version 99", "no checkpoint"]);
+    missing.check(!has_checkpoint(), "there is a checkpoint");
+    let finished = store.s3mq("checkpoint --lake-path aged --at-version 12").run();
+    finished.exits(0);
+    let event = finished.event("checkpointed");
+    finished.check(event["version"] == 12 && has_checkpoint(), &event);
+    let requests = event["requests"].as_array().unwrap();
+    let purposes: Vec<_> = requests.iter().map(|row| row["purpose"].as_str().unwrap()).collect();
+    finished.check(purposes.contains(&"checkpoint") && purposes.contains(&"commit_get_hit"), &event);
+}
+
+#[test]
 fn a_preload_of_nothing_is_refused() {
     s3mq("preload --lake-path aged --versions 0").run().refuses(&["--versions"]);
     s3mq("bench --range-start 1 --range-end 1 --range-step 1 --preload-versions -1")

@@ -1,0 +1,98 @@
+//! `s3mq checkpoint`, and a producer's use of it.
+
+use std::process::Stdio;
+use std::sync::Arc;
+
+use clap::Args as ClapArgs;
+use tokio::process::Command;
+
+use super::console::emit;
+use super::failure::Failure;
+use super::producer::{interrupted, report};
+use super::signals;
+use super::storage::StorageArgs;
+use crate::events::Event;
+use crate::exit::Exit;
+use crate::queue::{CheckpointAnswer, CheckpointBy, Lake, make_checkpoint};
+use crate::storage::{LakePath, Requests, Store};
+
+/// Make the checkpoint of one version of a table
+///
+/// A producer starts this for each of its checkpoints, so that what one takes of memory is not the producer's.
+/// Writes one JSON event to standard output (checkpointed or failed).
+#[derive(Debug, ClapArgs)]
+pub(super) struct Args {
+    /// The table: s3://BUCKET/PATH, or a PATH within the configured bucket
+    #[arg(long, env = "S3MQ_LAKE_PATH", value_name = "PATH")]
+    lake_path: LakePath,
+
+    /// The version, which has to be there
+    #[arg(long, env = "S3MQ_AT_VERSION", value_name = "VERSION")]
+    at_version: u64,
+
+    /// Stop when standard input is closed, as a producer's do when the producer is gone
+    #[arg(long, env = "S3MQ_EXIT_ON_STDIN_EOF")]
+    exit_on_stdin_eof: bool,
+
+    #[command(flatten)]
+    storage: StorageArgs,
+}
+
+pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
+    let store = args.storage.resolve_lake(&args.lake_path)?;
+    let mut stop = signals::watch(args.exit_on_stdin_eof)?;
+    let version = args.at_version;
+    let work = async {
+        let lake = Lake::new(&Store::connect(store).await?, args.lake_path.prefix.clone())?;
+        let (requests, made) = make_checkpoint(&lake, version).await;
+        match made {
+            Ok(()) => Ok(requests),
+            Err(problem) => Err(Failure::runtime(format!(
+                "version {version} of {} has no checkpoint: {problem}",
+                lake.describe()
+            ))),
+        }
+    };
+    let made = tokio::select! {
+        made = work => made,
+        () = stop.wait() => Err(interrupted()),
+    };
+    let requests = made.map_err(report)?;
+    emit(&Event::Checkpointed { version, requests });
+    Ok(Exit::Ok)
+}
+
+/// A producer's checkpoints, each by a process of its own.
+pub(super) fn by_a_process(lake_path: &LakePath, storage: &StorageArgs) -> CheckpointBy {
+    let mut arguments = vec!["checkpoint".to_owned(), format!("--lake-path={lake_path}")];
+    arguments.push("--exit-on-stdin-eof".to_owned());
+    arguments.extend(storage.flags());
+    CheckpointBy::Other(Arc::new(move |version| {
+        let mut arguments = arguments.clone();
+        arguments.push(format!("--at-version={version}"));
+        Box::pin(async move {
+            let nothing = |problem| (Requests::default(), Err(problem));
+            start(&arguments).await.unwrap_or_else(|error| nothing(format!("it could not be run: {error}")))
+        })
+    }))
+}
+
+/// Runs the command to its end; secrets are in the environment that it inherits.
+async fn start(arguments: &[String]) -> std::io::Result<CheckpointAnswer> {
+    let mut child = Command::new(std::env::current_exe()?)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()?;
+    // Closed when we are gone, however that came.
+    let _stdin = child.stdin.take();
+    let output = child.wait_with_output().await?;
+    let last = output.stdout.trim_ascii().rsplit(|&byte| byte == b'\n').next().unwrap_or_default();
+    Ok(match serde_json::from_slice(last) {
+        Ok(Event::Checkpointed { requests, .. }) => (requests, Ok(())),
+        Ok(Event::Failed { error, .. }) => (Requests::default(), Err(error)),
+        _ => (Requests::default(), Err(format!("it ended early ({})", output.status))),
+    })
+}
