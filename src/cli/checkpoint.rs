@@ -13,7 +13,7 @@ use super::signals;
 use super::storage::StorageArgs;
 use crate::events::Event;
 use crate::exit::Exit;
-use crate::queue::{CheckpointAnswer, CheckpointBy, Lake, make_checkpoint};
+use crate::queue::{CheckpointAnswer, CheckpointBy, Lake, REQUESTS_AT_ONCE, make_checkpoint};
 use crate::storage::{LakePath, Requests, Store};
 
 /// Make the checkpoint of one version of a table
@@ -30,6 +30,11 @@ pub(super) struct Args {
     #[arg(long, env = "S3MQ_AT_VERSION", value_name = "VERSION")]
     at_version: u64,
 
+    /// Requests on their way at once
+    #[arg(long, env = "S3MQ_REQUESTS_AT_ONCE", value_name = "COUNT", default_value_t = REQUESTS_AT_ONCE as u16,
+          value_parser = clap::value_parser!(u16).range(1..))]
+    requests_at_once: u16,
+
     /// Stop when standard input is closed, as a producer's do when the producer is gone
     #[arg(long, env = "S3MQ_EXIT_ON_STDIN_EOF")]
     exit_on_stdin_eof: bool,
@@ -44,7 +49,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     let version = args.at_version;
     let work = async {
         let lake = Lake::new(&Store::connect(store).await?, args.lake_path.prefix.clone())?;
-        let (requests, made) = make_checkpoint(&lake, version).await;
+        let (requests, made) = make_checkpoint(&lake, version, usize::from(args.requests_at_once)).await;
         match made {
             Ok(()) => Ok(requests),
             Err(problem) => Err(Failure::runtime(format!(
@@ -70,6 +75,7 @@ pub(super) fn by_a_process(lake_path: &LakePath, storage: &StorageArgs) -> Check
     CheckpointBy::Other(Arc::new(move |version| {
         let mut arguments = arguments.clone();
         arguments.push(format!("--at-version={version}"));
+        arguments.push(format!("--requests-at-once={REQUESTS_AT_ONCE}"));
         Box::pin(async move {
             let nothing = |problem| (Requests::default(), Err(problem));
             start(&arguments).await.unwrap_or_else(|error| nothing(format!("it could not be run: {error}")))

@@ -87,7 +87,7 @@ pub enum CheckpointBy {
 impl CheckpointBy {
     async fn make(&self, lake: &Lake, version: u64) -> CheckpointAnswer {
         match self {
-            Self::Thread => make_checkpoint(lake, version).await,
+            Self::Thread => make_checkpoint(lake, version, REQUESTS_AT_ONCE).await,
             Self::Other(make) => make(version).await,
         }
     }
@@ -106,9 +106,9 @@ impl fmt::Debug for CheckpointBy {
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Below whatever commits: on a busy machine a checkpoint waits, not a commit.
 const NICE: i32 = 10;
-/// Requests that a checkpoint has on their way at once: on one store with those who commit, it is the one that can
-/// wait.
-const REQUESTS_AT_ONCE: usize = 4;
+/// Requests that a producer's checkpoint has on their way at once: on one store with those who commit, it is the
+/// one that can wait.
+pub const REQUESTS_AT_ONCE: usize = 4;
 
 /// Makes the checkpoints of one producer.
 #[derive(Debug)]
@@ -209,12 +209,12 @@ fn not_made(version: u64, started_us: i64, seconds: f64, outcome: CheckpointOutc
 }
 
 /// Makes the checkpoint of a version that is there, on a thread, a runtime and connections of its own, which are
-/// gone when it is made.
-pub async fn make_checkpoint(lake: &Lake, version: u64) -> CheckpointAnswer {
+/// gone when it is made. At most `requests_at_once` are on their way.
+pub async fn make_checkpoint(lake: &Lake, version: u64, requests_at_once: usize) -> CheckpointAnswer {
     let (done, answer) = oneshot::channel();
     let place = lake.clone();
     let thread = std::thread::Builder::new().name("checkpoint".to_owned()).spawn(move || {
-        let _ = done.send(on_this_thread(&place, version));
+        let _ = done.send(on_this_thread(&place, version, requests_at_once));
     });
     match thread {
         Ok(_) => answer.await.unwrap_or_else(|_| (Requests::default(), Err("its thread ended".to_owned()))),
@@ -223,7 +223,7 @@ pub async fn make_checkpoint(lake: &Lake, version: u64) -> CheckpointAnswer {
 }
 
 /// Makes a checkpoint with a runtime and connections that end with it.
-fn on_this_thread(lake: &Lake, version: u64) -> CheckpointAnswer {
+fn on_this_thread(lake: &Lake, version: u64, requests_at_once: usize) -> CheckpointAnswer {
     // Of this thread and those that it starts. Where it isn't allowed, the checkpoint is merely less polite.
     let _ = rustix::process::setpriority_process(None, NICE);
     // The kernel blocks the thread that it is called from while the worker does its requests.
@@ -233,7 +233,7 @@ fn on_this_thread(lake: &Lake, version: u64) -> CheckpointAnswer {
     };
     let counted = runtime.block_on(async {
         let store = match Store::connect(lake.store().config().clone()).await {
-            Ok(store) => store.with_at_most(REQUESTS_AT_ONCE),
+            Ok(store) => store.with_at_most(requests_at_once.max(1)),
             Err(error) => return (Requests::default(), Err(error.to_string())),
         };
         let made = match Lake::new(&store, lake.prefix().clone()) {

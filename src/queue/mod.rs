@@ -54,7 +54,7 @@ pub fn deltalake_version() -> &'static str {
 
 pub use batch::Batch;
 pub use checkpoint::{
-    Checkpoint, CheckpointAnswer, CheckpointBy, CheckpointOutcome, Notice, make_checkpoint,
+    Checkpoint, CheckpointAnswer, CheckpointBy, CheckpointOutcome, Notice, REQUESTS_AT_ONCE, make_checkpoint,
 };
 pub use consumer::{Consumer, ConsumerOptions, LostFile, Received, ReceivedBatch, Start};
 pub use entry::{EndOfStream, Origin, ProducerEpoch};

@@ -40,7 +40,7 @@ pub struct Preloaded {
     pub checkpoints: u64,
 }
 
-/// Versions that are on their way at once.
+/// Versions that are on their way at once, and requests of a checkpoint beside them: nobody else is to be waited for.
 const AT_ONCE: usize = 16;
 /// Without checkpoints, all versions up to one of this many later are waited for before the next begins.
 const STRETCH: u64 = 1000;
@@ -122,7 +122,7 @@ impl Checkpoints<'_> {
     async fn start(&mut self, version: u64) -> Result<(), QueueError> {
         self.wait().await?;
         let lake = self.lake.clone();
-        self.running = Some(tokio::spawn(async move { make_checkpoint(&lake, version).await }));
+        self.running = Some(tokio::spawn(async move { make_checkpoint(&lake, version, AT_ONCE).await }));
         Ok(())
     }
 
