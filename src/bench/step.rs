@@ -29,8 +29,10 @@ pub struct ChildFlags {
     pub environment: Vec<(String, String)>,
 }
 
-/// Longest that a child may take to say that it is ready.
+/// Longest that a child may take to say that it is ready, and how much longer for each version that its table was
+/// preloaded with: without a checkpoint it reads them all, which was measured to take less than half of this.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
+const READY_TIMEOUT_A_VERSION: Duration = Duration::from_millis(1);
 
 pub(super) async fn run(
     config: &Config,
@@ -56,7 +58,9 @@ pub(super) async fn run(
         })
     };
     let mut consumer = start("consumer", &consumer_arguments)?;
-    if let Err(error) = until_ready(&mut consumer, rate, stop).await {
+    let preloaded = u32::try_from(config.preload_versions).unwrap_or(u32::MAX);
+    let patience = READY_TIMEOUT + READY_TIMEOUT_A_VERSION * preloaded;
+    if let Err(error) = until_ready(&mut consumer, rate, patience, stop).await {
         consumer.end().await;
         return Err(error);
     }
@@ -130,7 +134,12 @@ struct Watched {
     collapsed: bool,
 }
 
-async fn until_ready(child: &mut Child, rate: Rate, stop: &mut Stop) -> Result<(), BenchError> {
+async fn until_ready(
+    child: &mut Child,
+    rate: Rate,
+    patience: Duration,
+    stop: &mut Stop,
+) -> Result<(), BenchError> {
     let role = child.role();
     let failed = |problem: String| BenchError::Role { rate, role, problem };
     let wait = async {
@@ -144,13 +153,13 @@ async fn until_ready(child: &mut Child, rate: Rate, stop: &mut Stop) -> Result<(
         }
     };
     let ready = tokio::select! {
-        ready = tokio::time::timeout(READY_TIMEOUT, wait) => ready,
+        ready = tokio::time::timeout(patience, wait) => ready,
         () = stop.wait() => return Err(BenchError::Interrupted),
     };
     match ready {
         Ok(Ok(ready)) => ready.map_err(failed),
         Ok(Err(error)) => Err(BenchError::Results(error)),
-        Err(_) => Err(failed(format!("was not ready within {} s", READY_TIMEOUT.as_secs()))),
+        Err(_) => Err(failed(format!("was not ready within {} s", patience.as_secs()))),
     }
 }
 
