@@ -104,6 +104,8 @@ impl StorageArgs {
             ))),
             None => Ok(()),
         }
+    }
+
     /// The flags that say the same to another command.
     pub(super) fn flags(&self) -> Vec<String> {
         let given = [

@@ -5,7 +5,8 @@ use rustix::process::Signal;
 use crate::harness::s3mq;
 use crate::store::{Store, VARIABLES};
 
-const COMMANDS: [&str; 7] = ["bench", "producer", "consumer", "serve", "check", "preload", "layers"];
+const COMMANDS: [&str; 8] =
+    ["bench", "producer", "consumer", "serve", "check", "layers", "preload", "checkpoint"];
 
 #[test]
 fn the_version_names_its_commit() {
