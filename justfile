@@ -20,13 +20,14 @@ test-all dir="target/seaweedfs":
 
 # Formatting, clippy and rustdoc, with warnings denied
 lint:
-    cargo fmt --check
+    cargo fmt --all --check
     cargo clippy --all-targets -- -D warnings
+    cargo clippy -p s3mq-code-cost --all-targets -- -D warnings
     RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
 
 # Format the code
 fmt:
-    cargo fmt
+    cargo fmt --all
 
 # The sweep of the README: 10,000 to 250,000 messages a second, on the store that the environment names
 bench commit_ms="1000" *flags="":
@@ -40,6 +41,15 @@ smoke:
 calibrate *flags="":
     cargo build --release
     scripts/calibrate.py --binary "${CARGO_TARGET_DIR:-target}/release/s3mq" {{flags}}
+
+# What a message costs each role in instructions and allocations (valgrind); --save compares later runs with this one
+bench-code *flags="":
+    cargo build --release
+    scripts/code_cost.py {{flags}}
+
+# Times of the hot pieces, one by one (Criterion); compiles deltalake once more, with another feature of serde
+bench-hot *flags="":
+    cargo bench -p s3mq-hot -- {{flags}}
 
 # A short bench on the MinIO of docker-compose.minio.yml
 smoke-minio:

@@ -9,6 +9,8 @@ pub mod clock;
 pub mod consumer;
 pub mod events;
 pub mod exit;
+#[doc(hidden)]
+pub mod hot;
 pub mod layers;
 pub mod machine;
 pub mod measure;

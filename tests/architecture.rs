@@ -25,6 +25,8 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     // Roles reach the store through the queue's lake only.
     ("producer", &["clock", "events", "machine", "measure", "queue", "stop", "units"]),
     ("consumer", &["clock", "events", "machine", "measure", "queue", "stop"]),
+    // A door for the benches.
+    ("hot", &["consumer", "producer", "queue"]),
     ("report", &["events", "machine", "measure", "storage::Purpose", "storage::Requests", "units"]),
     // It starts the roles as processes and knows them by what they say.
     ("bench", &["clock", "events", "exit", "measure", "report", "stop", "storage", "units"]),

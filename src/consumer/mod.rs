@@ -4,6 +4,7 @@
 //! It keeps no message and no latency: histograms and ranges only, so that its memory doesn't grow
 //! with the run. Files are not its business either; rows and raw values go to a [`Sink`].
 
+pub(crate) mod hot;
 mod stamp;
 mod way;
 

@@ -8,6 +8,7 @@
 
 mod arrivals;
 mod cutter;
+pub(crate) mod hot;
 mod notices;
 mod pacer;
 mod payload;

@@ -38,6 +38,7 @@ mod commit;
 mod consumer;
 mod entry;
 mod error;
+pub(crate) mod hot;
 mod lake;
 mod parquet_file;
 mod poll;

@@ -1,0 +1,49 @@
+//! See [`crate::hot`].
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::arrivals::Arrival;
+use super::pacer::Pacer;
+use super::payload::{Padding, Payload};
+use super::timeline::Timeline;
+use super::{Schedule, clock};
+use crate::clock::Anchor;
+use crate::queue::Batch;
+use crate::stop::stop;
+use crate::units::Rate;
+
+/// The pacer's work for `messages` that are all due already, so that it doesn't wait: their text, how late each was
+/// handed over, the batch.
+pub fn hand_over(rate: Rate, messages: u64) -> Option<Batch> {
+    let (_stopper, stop) = stop();
+    let (sender, mut batches) = mpsc::channel(1);
+    let (intervals, _) = mpsc::unbounded_channel();
+    let anchor = Anchor::now();
+    let long = Duration::from_secs(3_600);
+    Pacer {
+        schedule: Schedule::Paced { rate, messages, arrival: Arrival::Uniform },
+        start_ns: clock::monotonic_ns() - rate.due_us(messages) as u64 * 1_000,
+        interval_ns: long.as_nanos() as u64,
+        grace_ns: long.as_nanos() as u64,
+        timeline: Timeline::new(&anchor, long, intervals),
+        payload: Payload::new(None, Padding::Text, 1),
+        anchor,
+        stop,
+        batches: sender,
+    }
+    .run();
+    batches.try_recv().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_is_handed_over_at_once() {
+        let rate = "100000".parse().unwrap();
+        assert_eq!(hand_over(rate, 1_000).map(|batch| batch.len()), Some(1_000));
+    }
+}
