@@ -11,7 +11,17 @@ the first two. `consumer` reads a table that is complete, one question a version
 grows, with the questions that found nothing.
 
 Exit code 1 above a limit of benches/code_cost/limits.toml. `--save` makes the figures those that later runs are
-compared with: the field `code_cost` of benches/results/layers.json.
+compared with, the field `code_cost` of benches/results/layers.json:
+
+    made_with   what an instruction count depends on besides the code: cpu, rustc, libc, valgrind
+    batches     N
+    roles       by role, then by metric: `instructions` (executed), `allocations` (heap blocks) and `bytes` (of them)
+        per_message_in_batches_of_1000   slope between N and 2 N batches of 1,000, a message
+        per_batch_of_1000                the same, a batch with its messages
+        per_message, per_batch           apart, by the slope over the batch size; not of `consumer_following`
+        start                            once, whatever is streamed: the process's start and end
+
+The consumers open a table that isn't there yet, so reading an old table's log is not in their start.
 """
 
 import argparse

@@ -1,5 +1,6 @@
 //! See [`crate::hot`].
 
+use arrow_array::Array;
 use bytes::Bytes;
 use uuid::Uuid;
 
@@ -72,8 +73,11 @@ mod tests {
 
     #[test]
     fn what_the_benches_measure_is_done_in_full() {
-        let file = encode((0..1_000).map(|_| "1724403133.066217").collect()).unwrap();
-        assert_eq!(decode(file), Ok(1_000));
+        // The larger is more than a page.
+        for messages in [1_000, 100_000] {
+            let file = encode((0..messages).map(|_| "1724403133.066217").collect()).unwrap();
+            assert_eq!(decode(file), Ok(messages));
+        }
         assert_eq!(parse_commit_line(&Stored::new(1_000, 100).commit_line()), Ok(100));
     }
 }

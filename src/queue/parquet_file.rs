@@ -35,6 +35,11 @@ pub enum DataEncoding {
     Prefix,
 }
 
+/// At which a page is full, by default.
+const PAGE_BYTES: usize = 1 << 20;
+/// The default; for large messages a page is more than [`PAGE_BYTES`] then.
+const LEAST_WRITE_ROWS: usize = 1024;
+
 /// Encodes a batch. A failure would be a bug of ours or of the Parquet crate; it is said in words.
 pub(super) fn encode(
     batch: Batch,
@@ -68,6 +73,8 @@ pub(super) fn encode(
         .set_offset_index_disabled(true)
         .set_data_page_row_count_limit(usize::MAX)
         .set_max_row_group_row_count(None)
+        // The writer allocates once for so many rows, and then looks whether the page is full: about a page's worth.
+        .set_write_batch_size((rows * PAGE_BYTES / payload_bytes.max(1)).max(LEAST_WRITE_ROWS))
         .set_column_encoding(
             ColumnPath::from(DATA),
             match encoding {
