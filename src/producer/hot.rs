@@ -25,7 +25,8 @@ pub fn hand_over(rate: Rate, messages: u64) -> Option<Batch> {
     Pacer {
         schedule: Schedule::Paced { rate, messages, arrival: Arrival::Uniform },
         start_ns: clock::monotonic_ns() - rate.due_us(messages) as u64 * 1_000,
-        interval_ns: long.as_nanos() as u64,
+        // Over at once, or it would sleep until the next tick.
+        interval_ns: 1,
         grace_ns: long.as_nanos() as u64,
         timeline: Timeline::new(&anchor, long, intervals),
         payload: Payload::new(None, Padding::Text, 1),

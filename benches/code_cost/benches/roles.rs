@@ -5,7 +5,7 @@
 //! environment variables where things are.
 //!
 //! Waiting must cost nothing, or the sums would depend on the machine's speed. A producer's batches are cut by the
-//! clock, and its messages are handed over once a millisecond, however fast it is. A consumer asks once, for a table
+//! clock, and its messages are handed over once a millisecond, however fast it is; the timeline has one interval. A consumer asks once, for a table
 //! that isn't there, and then not before the table is complete; how it asks at the tip of a table that grows is
 //! measured apart (`consumer_following`).
 
@@ -53,6 +53,8 @@ const STORE: [&str; 4] =
 fn role(run: &str, name: &str, commit_ms: u64) -> Command {
     let mut command = Command::new(from_script("S3MQ_CODE_COST_BINARY"));
     command.args([name, "--quiet", "--lake-path", run, "--autocommit-duration-ms", &commit_ms.to_string()]);
+    // Each end of one of the timeline's intervals costs the adding up of histograms.
+    command.args(["--interval-seconds", "3600"]);
     STORE.iter().for_each(|name| {
         command.env(name, from_script(name));
     });
