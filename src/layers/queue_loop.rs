@@ -15,6 +15,7 @@ pub(super) async fn run(lake: Lake, job: Job) -> Result<Outcome, LayersError> {
         data_encoding: job.data_encoding,
         max_inflight_batches: job.inflight(),
         anchor: anchor.clone(),
+        checkpoint_interval: 0,
         ..ProducerOptions::default()
     };
     let producer = Producer::open(&lake, producer).await?;

@@ -14,7 +14,7 @@ use crate::consumer::{self, Interval, Sink};
 use crate::events::Event;
 use crate::measure::{PercentileRow, Percentiles};
 use crate::producer::{self, Arrival, MAX_BATCH_BYTES, Schedule};
-use crate::queue::{ConsumerOptions, Lake, Poll};
+use crate::queue::{CheckpointBy, ConsumerOptions, Lake, Poll};
 use crate::stop::stop;
 
 /// Longer than any flood: its batches are cut where they are full.
@@ -86,6 +86,8 @@ fn producer_config(job: &Job, anchor: &Anchor) -> producer::Config {
         padding: job.padding,
         data_encoding: job.data_encoding,
         interval: Duration::from_secs(1),
+        checkpoint_interval: 0,
+        checkpoint_by: CheckpointBy::default(),
         anchor: anchor.clone(),
     }
 }
