@@ -62,6 +62,14 @@ impl Latencies {
         self.min_us = self.min_us.min(value_us);
     }
 
+    /// Forgets all values and keeps the room for them.
+    pub fn clear(&mut self) {
+        self.histogram.reset();
+        let Self { histogram: _, sum_us, max_us, min_us, negative, most_negative_us, over_range } = self;
+        (*sum_us, *max_us, *min_us) = (0, 0, u64::MAX);
+        (*negative, *most_negative_us, *over_range) = (0, 0, 0);
+    }
+
     /// Adds another's values to these.
     pub fn merge(&mut self, other: &Self) {
         // Both have the same precision and grow to fit, so this can't fail.
@@ -177,6 +185,20 @@ mod tests {
 
     proptest! {
         #[test]
+    fn what_is_cleared_is_as_good_as_new() {
+        let mut latencies = Latencies::default();
+        for us in [-5, 3_000_000, 7] {
+            latencies.record(us, 2);
+        }
+        latencies.clear();
+        assert!(latencies.summary().is_none() && latencies.negative() == 0);
+        latencies.record(1_000, 1);
+        let mut new = Latencies::default();
+        new.record(1_000, 1);
+        assert_eq!(latencies.summary(), new.summary());
+    }
+
+    #[test]
         fn percentiles_are_nearest_rank_within_a_thousandth(
             values in proptest::collection::vec(0u64..200_000_000, 1..400),
         ) {

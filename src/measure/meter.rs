@@ -48,6 +48,8 @@ pub struct Meter {
     ended: Sample,
     interval: Sample,
     latency: Run,
+    /// What a row is read from; kept for its room.
+    so_far: Latencies,
 }
 
 impl Meter {
@@ -60,6 +62,7 @@ impl Meter {
             ended: Sample::default(),
             interval: Sample::default(),
             latency: Run::default(),
+            so_far: Latencies::default(),
         }
     }
 
@@ -130,12 +133,13 @@ impl Meter {
 
     /// All latencies so far. A histogram is added up where it is asked for, some times a second, and not
     /// kept up with every message.
-    fn latencies(&mut self) -> Latencies {
+    fn latencies(&mut self) -> &Latencies {
         let last = self.latency.end();
         self.keep(last);
-        let mut latencies = self.ended.latencies.clone();
-        latencies.merge(&self.interval.latencies);
-        latencies
+        self.so_far.clear();
+        self.so_far.merge(&self.ended.latencies);
+        self.so_far.merge(&self.interval.latencies);
+        &self.so_far
     }
 }
 
