@@ -71,7 +71,7 @@ impl Meter {
     /// within it is left out however late it came.
     pub fn record(&mut self, due_us: i64, received_us: i64, count: u64) -> bool {
         let warm_from_us = *self.warm_from_us.get_or_insert(due_us.saturating_add(self.warmup_us));
-        if due_us < warm_from_us {
+        if self.warmup_us > 0 && due_us < warm_from_us {
             self.warmup_messages += count;
             return false;
         }
@@ -162,9 +162,11 @@ mod tests {
     }
 
     #[test]
-    fn without_a_warm_up_the_first_message_counts() {
+    fn without_a_warm_up_every_message_counts() {
         let mut meter = Meter::new(0);
         meter.record(10_000, 10_400, 1);
+        assert!(meter.record(9_000, 9_400, 1)); // another producer's, due before the first that came
+        assert_eq!(meter.warmup_messages(), 0);
         assert_eq!(meter.summary().unwrap().p50_us, 400);
     }
 

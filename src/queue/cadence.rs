@@ -3,8 +3,9 @@
 //! A producer commits on a grid: the ends of its intervals lie exactly one period apart, and each commit comes
 //! a little after one, by what the store took. The estimate is therefore that of a phase-locked loop: an
 //! arrival moves the next due time by a part of its deviation and the period by a far smaller part, and an
-//! interval without a commit is a turn of the grid and not a sign of a slower one. Only where most of the
-//! recent gaps contradict the period is it taken anew.
+//! interval without a commit is a turn of the grid and not a sign of a slower one. The period is taken anew where
+//! most of the recent gaps contradict it, and at once where several commits were waiting. Several producers
+//! keep no common grid: then the cadence isn't steady, and nothing should be planned on it.
 //!
 //! Times are nanoseconds of any one clock.
 
@@ -16,7 +17,11 @@ const SPREAD_GAIN: f64 = 0.1;
 /// A deviation counts into that mean as this many times the mean at most: a hiccup is no scatter.
 const OUTLIER: f64 = 4.0;
 /// Recent gaps that have a say in whether the period is wrong altogether.
-const GAPS: usize = 7;
+const GAPS: usize = 5;
+/// So many commits found at one look say that the period is far too long.
+const MANY: u32 = 3;
+/// A cadence is steady while commits deviate from it by less than this share of the period, in the mean.
+const STEADY: f64 = 1.0 / 6.0;
 
 /// A learned cadence.
 #[derive(Debug)]
@@ -55,6 +60,11 @@ impl Cadence {
         self.spread_ns
     }
 
+    /// Whether commits keep to it.
+    pub(super) fn is_steady(&self) -> bool {
+        self.spread_ns < STEADY * self.period_ns
+    }
+
     /// When the last commit came.
     pub(super) fn last_ns(&self) -> Option<f64> {
         self.last_ns
@@ -71,12 +81,13 @@ impl Cadence {
             self.due_ns = at_ns + self.period_ns;
             return;
         };
-        self.note_gap((at_ns - last_ns) / f64::from(commits.max(1)));
-        if let Some(period_ns) = self.other_period_ns() {
-            self.period_ns = period_ns;
+        let gap_ns = (at_ns - last_ns) / f64::from(commits.max(1));
+        self.note_gap(gap_ns);
+        let at_once = (commits >= MANY && gap_ns > 0.0 && gap_ns < self.period_ns / 2.0).then_some(gap_ns);
+        if let Some(period_ns) = at_once.or_else(|| self.other_period_ns()) {
+            // Not trusted until commits have kept to it.
+            *self = Self { last_ns: self.last_ns, spread_ns: period_ns * STEADY, ..Self::of(period_ns) };
             self.due_ns = at_ns + period_ns;
-            self.arrivals = 0;
-            self.gaps_ns.clear();
             return;
         }
         let late_ns = at_ns - self.due_ns;
@@ -142,6 +153,32 @@ mod tests {
         let cadence = learned(1_000.0, (0..8).map(|i| f64::from(i) * 250.0));
         assert!((cadence.period_ns() - 250.0 * MS).abs() < 1.0);
         assert!((cadence.due_ns().unwrap() - 2_000.0 * MS).abs() < 1.0);
+    }
+
+    #[test]
+    fn several_commits_at_one_look_correct_the_period_at_once() {
+        let mut cadence = learned(10_000.0, [0.0]);
+        cadence.arrived(10_000.0 * MS, 10);
+        assert!((cadence.period_ns() - 1_000.0 * MS).abs() < 1.0);
+    }
+
+    #[test]
+    fn producers_without_a_common_grid_are_not_steady() {
+        let mut random = 1u64;
+        let mut next = move || {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 11) as f64 / (1u64 << 53) as f64
+        };
+        let mut at_ms = 0.0;
+        let poisson = learned(
+            1_000.0,
+            (0..100).map(|_| {
+                at_ms += -(1.0 - next()).ln() * 250.0;
+                at_ms
+            }),
+        );
+        assert!(!poisson.is_steady());
+        assert!(learned(100.0, (0..20).map(|i| f64::from(i) * 100.0)).is_steady());
     }
 
     #[test]

@@ -108,7 +108,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const NICE: i32 = 10;
 /// Requests that a producer's checkpoint has on their way at once: on one store with those who commit, it is the
 /// one that can wait.
-pub const REQUESTS_AT_ONCE: usize = 4;
+pub const REQUESTS_AT_ONCE: usize = 1;
 
 /// Makes the checkpoints of one producer.
 #[derive(Debug)]

@@ -29,6 +29,7 @@ impl Poll {
         let period_ns = self.interval().as_nanos() as f64;
         Poller {
             policy: self,
+            told_ns: period_ns,
             cadence: Cadence::of(period_ns),
             answer_ns: 0.0,
             unlocated: 0,
@@ -57,7 +58,7 @@ impl Poll {
     }
 }
 
-/// No two probes closer than this.
+/// A shorter pause than this is none: the timer alone would take as long.
 const SHORTEST_PAUSE_NS: f64 = 50_000.0;
 /// How much longer each pause between probes is than the one before.
 const PAUSE_GROWTH: f64 = 1.5;
@@ -66,8 +67,8 @@ const PAUSE_GROWTH: f64 = 1.5;
 const LEAD: f64 = 1.0;
 /// Weight of the newest observation in the running mean of how long an answer takes.
 const ANSWER_GAIN: f64 = 0.1;
-/// After this many periods without a commit the stream counts as silent.
-const SILENCE_PERIODS: f64 = 10.0;
+/// After this many intervals without a commit the stream counts as silent.
+const SILENT_INTERVALS: f64 = 10.0;
 
 /// A question and its answer, in nanoseconds of the monotonic clock.
 #[derive(Clone, Copy, Debug)]
@@ -96,6 +97,9 @@ impl Asked {
 #[derive(Debug)]
 pub(super) struct Poller {
     policy: Poll,
+    /// The commit interval that was told. It bounds every wait, whatever was learned: an interval while nothing is
+    /// expected, a tenth of one while something is late or can't be foreseen.
+    told_ns: f64,
     cadence: Cadence,
     /// How long the answer to a first question takes; it takes longer than that to a probe, for everything has
     /// been idle.
@@ -154,13 +158,17 @@ impl Poller {
             return due_ns;
         }
         self.probes += 1;
-        let period_ns = self.cadence.period_ns();
-        let close_ns = (self.cadence.spread_ns() / 4.0).max(SHORTEST_PAUSE_NS);
-        // Long overdue, it is silence and no late commit: what comes after it may be found a period late.
+        // Long overdue, it is silence and no late commit: what comes after it may be found an interval late.
         let is_silent =
-            self.cadence.last_ns().is_some_and(|at| now_ns as f64 - at > SILENCE_PERIODS * period_ns);
-        let longest_ns = if is_silent { period_ns } else { period_ns / 10.0 }.max(SHORTEST_PAUSE_NS);
-        now_ns + (close_ns * PAUSE_GROWTH.powi(self.probes.min(100) - 1)).min(longest_ns) as u64
+            self.cadence.last_ns().is_some_and(|at| now_ns as f64 - at > SILENT_INTERVALS * self.told_ns);
+        let longest_ns = if is_silent { self.told_ns } else { self.told_ns / 10.0 }.max(SHORTEST_PAUSE_NS);
+        let pause_ns = if self.cadence.is_steady() {
+            let close_ns = self.cadence.spread_ns().max(SHORTEST_PAUSE_NS) / 4.0;
+            (close_ns * PAUSE_GROWTH.powi(self.probes.min(100) - 1)).min(longest_ns)
+        } else {
+            longest_ns
+        };
+        if pause_ns < SHORTEST_PAUSE_NS { now_ns } else { now_ns + pause_ns as u64 }
     }
 
     fn is_adaptive(&self) -> bool {
@@ -181,15 +189,16 @@ impl Poller {
         self.cadence.arrived(at_ns as f64, std::mem::take(&mut self.unlocated));
     }
 
-    /// When to ask first for the next commit; now, where that is past.
+    /// When to ask for the next commit in view of when it is due; now, where that is past or can't be foreseen.
     fn when_due_ns(&mut self, now_ns: u64) -> u64 {
         // A whole answer earlier: the first question should just miss. After a pause everything is cold, and
         // the probe that follows it is answered faster.
         let lead_ns = self.answer_ns + LEAD * self.cadence.spread_ns();
+        let latest_ns = now_ns + self.told_ns as u64;
         match self.cadence.due_ns().map(|due_ns| (due_ns - lead_ns) as u64) {
-            Some(first_ns) if first_ns > now_ns => {
-                self.asked_when_due = true;
-                first_ns
+            Some(first_ns) if first_ns > now_ns && self.cadence.is_steady() => {
+                self.asked_when_due = first_ns <= latest_ns;
+                first_ns.min(latest_ns)
             }
             _ => now_ns,
         }
@@ -262,6 +271,71 @@ mod tests {
         let (asked, delay_ms) =
             run(Poll::Adaptive { expected: Duration::from_millis(1000) }, &commits, 1_000_000);
         assert!(asked <= 3.0 && delay_ms < 2.0, "{asked} questions, {delay_ms} ms");
+    }
+
+    /// The longest that a commit waited to be found, in milliseconds, and questions a commit.
+    fn worst(policy: Poll, commits_ns: &[u64]) -> (f64, f64) {
+        let (mut poller, mut now_ns, mut worst_ns, mut asked) = (policy.start(), 0, 0, 0u32);
+        for &commit_ns in commits_ns {
+            loop {
+                let question = Asked { at_ns: now_ns, answered_ns: now_ns + 1_000_000 };
+                (now_ns, asked) = (question.answered_ns, asked + 1);
+                if commit_ns <= question.looked_ns() {
+                    worst_ns = worst_ns.max(now_ns - commit_ns);
+                    now_ns = poller.hit(question).max(now_ns);
+                    break;
+                }
+                now_ns = poller.miss(question).max(now_ns);
+            }
+        }
+        (worst_ns as f64 / 1e6, f64::from(asked) / commits_ns.len() as f64)
+    }
+
+    #[test]
+    fn what_was_learned_of_sparse_commits_makes_no_later_one_wait_beyond_an_interval() {
+        let policy = Poll::Adaptive { expected: Duration::from_secs(1) };
+        for sparse_s in [7, 60, 600] {
+            let sparse = (1..=10).map(|i| i * sparse_s * 1_000_000_000);
+            let steady = (1..=300).map(|i| (10 * sparse_s + i) * 1_000_000_000 + 300_000_000);
+            let (worst_ms, _) = worst(policy, &sparse.chain(steady).collect::<Vec<_>>());
+            assert!(worst_ms <= 1_010.0, "{worst_ms} ms after gaps of {sparse_s} s");
+        }
+    }
+
+    #[test]
+    fn producers_without_a_common_grid_are_polled_as_often_as_by_a_fixed_policy_and_no_later() {
+        for producers in [2, 4, 8] {
+            let mut commits: Vec<u64> = (0..producers)
+                .flat_map(|producer| {
+                    (1..200).map(move |i| (i * 1_000 + producer * producer * 23) * 1_000_000)
+                })
+                .collect();
+            commits.sort_unstable();
+            let expected = Duration::from_secs(1);
+            let (adaptive_ms, asked) = worst(Poll::Adaptive { expected }, &commits);
+            let (fixed_ms, fixed_asked) = worst(Poll::Fixed { interval: expected / 10 }, &commits);
+            assert!(adaptive_ms <= 1_010.0, "{adaptive_ms} against {fixed_ms} with {producers} producers");
+            assert!(
+                asked <= fixed_asked + 2.0,
+                "{asked} against {fixed_asked} questions with {producers} producers"
+            );
+        }
+    }
+
+    #[test]
+    fn silence_after_any_cadence_costs_a_question_an_interval() {
+        let mut poller = Poll::Adaptive { expected: Duration::from_secs(1) }.start();
+        let mut now_ns = 0;
+        for i in 1..200u64 {
+            poller.miss(at(now_ns.max(i * 10_000_000 - 100_000)));
+            now_ns = poller.hit(at(i * 10_000_000));
+        }
+        let (mut asked, start_ns) = (0, now_ns);
+        while now_ns < start_ns + 60_000_000_000 {
+            now_ns = poller.miss(at(now_ns));
+            asked += u32::from(now_ns > start_ns + 20_000_000_000);
+        }
+        assert!((35..=45).contains(&asked), "{asked} questions in forty seconds of silence");
     }
 
     #[test]
