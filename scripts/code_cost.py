@@ -7,8 +7,9 @@ three runs each, what a role costs is laid out as
     start + per_batch * batches + per_message * messages
 
 from N batches of 1,000 messages, 2 N of 1,000 and N of 10,000; `per_message_in_batches_of_1000` is the slope between
-the first two. `consumer` reads a table that is complete, one question a version; `consumer_following` reads one that
-grows, with the questions that found nothing.
+the first two. The consumer reads a table that is complete, one question a version. At the tip of a table that grows
+it also asks in vain, how often is a matter of time and not of code: what such a question costs is measured by a
+consumer that follows (`consumer_following`), and two of them count into the limit of a batch.
 
 Exit code 1 above a limit of benches/code_cost/limits.toml. `--save` makes the figures those that later runs are
 compared with, the field `code_cost` of benches/results/layers.json:
@@ -18,7 +19,8 @@ compared with, the field `code_cost` of benches/results/layers.json:
     roles       by role, then by metric: `instructions` (executed), `allocations` (heap blocks) and `bytes` (of them)
         per_message_in_batches_of_1000   slope between N and 2 N batches of 1,000, a message
         per_batch_of_1000                the same, a batch with its messages
-        per_message, per_batch           apart, by the slope over the batch size; not of `consumer_following`
+        per_message, per_batch           apart, by the slope over the batch size
+        per_empty_question               a question that finds nothing; of the consumer's allocations
         start                            once, whatever is streamed: the process's start and end
 
 The consumers open a table that isn't there yet, so reading an old table's log is not in their start.
@@ -43,6 +45,8 @@ TARGET = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
 # The runner has to be of the library's version.
 RUNNER_VERSION = "0.19.0"
 FEW, LARGE = 1_000, 10_000
+# The polling takes two to three GETs of the log a commit, one of which finds it.
+EMPTY_QUESTIONS = 2
 METRICS = {"instructions": ("Callgrind", "Ir"), "allocations": ("Dhat", "TotalBlocks"), "bytes": ("Dhat", "TotalBytes")}
 
 
@@ -95,7 +99,7 @@ def start_server(binary):
 
 
 def run_roles(binary, batches, directory):
-    """The sums of every run, by (role, run, metric)."""
+    """The sums of every run by (role, run, metric), and its empty questions by (role, run, what ran)."""
     events = os.path.join(directory, "events")
     os.mkdir(events)
     server, variables = start_server(binary)
@@ -123,15 +127,16 @@ def run_roles(binary, batches, directory):
         server.terminate()
         server.wait()
     sums = {}
+    misses = {}
     for line in output.splitlines():
         summary = json.loads(line)
         role, what = summary["function_name"].rsplit("_", 1)
-        check_run(events, role, what, summary["id"], batches)
+        misses[role, summary["id"], what] = check_run(events, role, what, summary["id"], batches)
         for metric, (tool, kind) in METRICS.items():
             value = sum_of(summary, tool, kind)
             if value is not None:
                 sums[role, summary["id"], metric] = value
-    return sums
+    return sums, misses
 
 
 def sum_of(summary, tool, kind):
@@ -144,7 +149,8 @@ def sum_of(summary, tool, kind):
 
 
 def check_run(events, role, what, run, batches):
-    """A run that did something else than it was to do would give a slope of something else."""
+    """A run that did something else than it was to do would give a slope of something else. Gives the questions that
+    found nothing."""
     name = f"{role}-{what}-{run}"
     with open(os.path.join(events, f"{name}.jsonl"), encoding="utf-8") as file:
         last = json.loads(file.readlines()[-1])
@@ -160,16 +166,22 @@ def check_run(events, role, what, run, batches):
             sys.exit(f"{name}: the table was not complete in time; was the machine too busy?")
     if done != wanted:
         sys.exit(f"{name}: {done} in place of {wanted}; was the machine too busy?")
+    return requests.get("commit_get_miss", 0)
 
 
-def cost(sums, role, metric, batches):
-    """The cost of a role, laid out; without a run of large batches, a batch is one of 1,000 messages."""
+def cost(sums, misses, role, metric, batches):
+    """The cost of a role, laid out."""
     few, many = sums[role, "few", metric], sums[role, "many", metric]
     a_batch = (many - few) / batches
     figures = {"per_message_in_batches_of_1000": a_batch / FEW, "per_batch_of_1000": a_batch, "start": few - batches * a_batch}
-    if (role, "large", metric) in sums:
-        per_message = (sums[role, "large", metric] - few) / (batches * (LARGE - FEW))
-        figures |= {"per_message": per_message, "per_batch": a_batch - FEW * per_message}
+    per_message = (sums[role, "large", metric] - few) / (batches * (LARGE - FEW))
+    figures |= {"per_message": per_message, "per_batch": a_batch - FEW * per_message}
+    following = sums.get(("consumer_following", "many", metric))
+    if role == "consumer" and metric == "allocations" and following:
+        in_vain = misses["consumer_following", "many", "allocations"] - misses["consumer", "many", "allocations"]
+        if in_vain <= 0:
+            sys.exit("a consumer that followed never asked in vain; was the machine too busy?")
+        figures["per_empty_question"] = (following - many) / in_vain
     return {name: round(value, 6) for name, value in figures.items()}
 
 
@@ -178,9 +190,8 @@ def failures(limits, figures, saved):
     failed = []
     for role, metrics in figures["roles"].items():
         of = metrics["allocations"]
-        for name in ("per_batch", "per_message"):
-            # Of a consumer that follows, a batch is counted whole, with its messages.
-            value = of.get(name, of["per_batch_of_1000"] if name == "per_batch" else 0.0)
+        batch = of["per_batch"] + EMPTY_QUESTIONS * of.get("per_empty_question", 0.0)
+        for name, value in (("per_batch", batch), ("per_message", of["per_message"])):
             limit = limits[f"allocations_{name}"]
             if value > limit:
                 failed.append(f"{role}: {value:,.4f} allocations {name.replace('_', ' ')}, at most {limit}")
@@ -195,13 +206,14 @@ def failures(limits, figures, saved):
 
 
 def show(figures):
-    print(f"{'':<19} {'':<13} {'start':>13} {'a batch':>13} {'a message':>11} {'a message of 1,000':>19}")
+    print(f"{'':<9} {'':<13} {'start':>12} {'a batch':>11} {'a message':>11} {'one in 1,000':>13} {'empty question':>15}")
     for role, metrics in figures["roles"].items():
         for metric, of in metrics.items():
-            batch = of.get("per_batch", of["per_batch_of_1000"])
-            message = f"{of['per_message']:,.4f}" if "per_message" in of else "in the batch"
-            whole = of["per_message_in_batches_of_1000"]
-            print(f"{role:<19} {metric:<13} {of['start']:13,.0f} {batch:13,.1f} {message:>11} {whole:19,.4f}")
+            empty = f"{of['per_empty_question']:,.1f}" if "per_empty_question" in of else ""
+            print(
+                f"{role:<9} {metric:<13} {of['start']:12,.0f} {of['per_batch']:11,.1f} {of['per_message']:11,.4f} "
+                f"{of['per_message_in_batches_of_1000']:13,.4f} {empty:>15}"
+            )
 
 
 def read_saved():
@@ -238,11 +250,11 @@ def main():
         os.makedirs(options.keep)
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as temporary:
-        sums = run_roles(os.path.abspath(options.binary), options.batches, os.path.abspath(options.keep or temporary))
+        sums, misses = run_roles(os.path.abspath(options.binary), options.batches, os.path.abspath(options.keep or temporary))
     figures = {"made_with": made_with(), "batches": options.batches, "roles": {}}
     for role, run, metric in sums:
         if run == "few":
-            figures["roles"].setdefault(role, {})[metric] = cost(sums, role, metric, options.batches)
+            figures["roles"].setdefault(role, {})[metric] = cost(sums, misses, role, metric, options.batches)
     show(figures)
     print(f"took {time.monotonic() - started:.0f} s")
 

@@ -158,7 +158,6 @@ fn consumer_allocations(run: &str, _stream: Stream) -> Command {
 }
 
 #[binary_benchmark(config = allocations(), setup = feed)]
-#[bench::few("consumer_following-allocations-few", FEW)]
 #[bench::many("consumer_following-allocations-many", MANY)]
 fn consumer_following_allocations(run: &str, _stream: Stream) -> Command {
     role(run, "consumer", MEASURED_COMMIT_MS).setup_parallel(true).build()
