@@ -20,6 +20,10 @@ const OUTLIER: f64 = 4.0;
 const GAPS: usize = 5;
 /// So many commits found at one look say that the period is far too long.
 const MANY: u32 = 3;
+/// Arrivals after which a period has proved itself.
+const SETTLED: u32 = 20;
+/// So many periods may fail before that, one after the other.
+const FAILURES: u32 = 3;
 /// A cadence is steady while commits deviate from it by less than this share of the period, in the mean.
 const STEADY: f64 = 1.0 / 6.0;
 
@@ -30,6 +34,8 @@ pub(super) struct Cadence {
     spread_ns: f64,
     last_ns: Option<f64>,
     due_ns: f64,
+    /// How often in a row the period was taken anew before it had proved itself.
+    failures: u32,
     /// Arrivals since the period was told or taken anew.
     arrivals: u32,
     /// The newest last; at most [`GAPS`].
@@ -45,6 +51,7 @@ impl Cadence {
             spread_ns,
             last_ns: None,
             due_ns: 0.0,
+            failures: 0,
             arrivals: 0,
             gaps_ns: Vec::with_capacity(GAPS),
         }
@@ -85,9 +92,12 @@ impl Cadence {
         self.note_gap(gap_ns);
         let at_once = (commits >= MANY && gap_ns > 0.0 && gap_ns < self.period_ns / 2.0).then_some(gap_ns);
         if let Some(period_ns) = at_once.or_else(|| self.other_period_ns()) {
-            // Not trusted until commits have kept to it.
-            *self = Self { last_ns: self.last_ns, spread_ns: period_ns * STEADY, ..Self::of(period_ns) };
-            self.due_ns = at_ns + period_ns;
+            // Trusted, for looking rarely would never tell; but not where one period after the other fails.
+            let failures = if self.arrivals < SETTLED { self.failures + 1 } else { 0 };
+            let is_doubted = failures > FAILURES;
+            let new = Self { last_ns: self.last_ns, due_ns: at_ns + period_ns, ..Self::of(period_ns) };
+            let spread_ns = if is_doubted { period_ns * STEADY } else { new.spread_ns };
+            *self = Self { failures, spread_ns, ..new };
             return;
         }
         let late_ns = at_ns - self.due_ns;
