@@ -69,7 +69,9 @@ fn measure(c: &mut Criterion) {
     });
     group.bench_function("meter record", |b| {
         let mut meter = Meter::new(0);
-        b.iter(|| (0..1_000).for_each(|i| _ = meter.record(black_box(DUE_US + i * 997), DUE_US + 1_000_000)));
+        b.iter(|| {
+            (0..1_000).for_each(|i| _ = meter.record(black_box(DUE_US + i * 997), DUE_US + 1_000_000, 1))
+        });
     });
     group.throughput(Throughput::Elements(1));
     group.bench_function("ledger, in order", |b| {
