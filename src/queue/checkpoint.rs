@@ -7,7 +7,7 @@
 //!
 //! A checkpoint has a thread, a runtime and connections of its own, which end with it: it reads the log and
 //! encodes what can be megabytes, and nothing of that is done by the threads that upload and commit, sits in
-//! their connection pool, or is counted among their requests. It asks for a few objects at a time, where the
+//! their connection pool, or is counted among their requests. It asks for one object at a time, where the
 //! kernel would ask for a thousand and keep everybody else waiting. Only its memory is this process's, and a
 //! program that can't have that lends another process ([`CheckpointBy`]).
 //!
