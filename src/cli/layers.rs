@@ -154,6 +154,17 @@ impl Args {
                 self.message.bytes()
             )));
         }
+        let interval_seconds = self.autocommit_duration_ms as f64 / 1e3;
+        let interval_bytes = self.rate.per_second() * interval_seconds * self.message.bytes() as f64;
+        if interval_bytes > MAX_BATCH_BYTES as f64 {
+            return Err(Failure::usage(format!(
+                "--rate {} of {} bytes come to {interval_bytes:.0} bytes in --autocommit-duration-ms {}, more than the \
+                 {MAX_BATCH_BYTES} bytes of a batch: the roles would cut it where the plain loops don't",
+                self.rate,
+                self.message.bytes(),
+                self.autocommit_duration_ms
+            )));
+        }
         Ok(Config {
             prefix: self.prefix.clone(),
             rate: self.rate,

@@ -70,12 +70,18 @@ impl Figures {
     }
 }
 
-/// The upper layer's median as a multiple of the lower one's. `None` where the two can't be told apart: they
-/// differ by less than the rounds of either differ among themselves, or there was only one round.
+/// Whether the rounds tell two layers apart: their medians differ by at least as much as the rounds of either
+/// differ among themselves, and there was more than one round.
+pub(super) fn are_told_apart(upper: &Figures, lower: &Figures) -> bool {
+    let spread = upper.spread().zip(lower.spread()).map(|(upper, lower)| upper.max(lower));
+    spread.is_some_and(|spread| (upper.median - lower.median).abs() >= spread)
+}
+
+/// The upper layer's median as a multiple of the lower one's. `None` where the two can't be told apart, and of
+/// figures that have no multiple: nothing, or a latency below half the interval.
 pub(super) fn ratio(upper: &Figures, lower: &Figures) -> Option<f64> {
-    let spread = upper.spread()?.max(lower.spread()?);
-    let is_told_apart = (upper.median - lower.median).abs() >= spread;
-    (is_told_apart && lower.median > 0.0 && upper.median > 0.0).then(|| upper.median / lower.median)
+    let has_multiple = lower.median > 0.0 && upper.median > 0.0;
+    (has_multiple && are_told_apart(upper, lower)).then(|| upper.median / lower.median)
 }
 
 /// A row in which the store's own round trips take this share of the time says more about the store than
@@ -139,6 +145,7 @@ mod tests {
     fn there_is_no_multiple_of_nothing() {
         // A latency that is below half the interval.
         assert_eq!(ratio(&times(&[5.0, 5.0]), &times(&[-1.0, -1.0])), None);
+        assert!(are_told_apart(&times(&[5.0, 5.0]), &times(&[-1.0, -1.0])));
         assert_eq!(ratio(&times(&[-5.0, -5.0]), &times(&[1.0, 1.0])), None);
         assert_eq!(ratio(&times(&[5.0, 5.0]), &times(&[0.0, 0.0])), None);
     }

@@ -152,6 +152,17 @@ pub enum LayersError {
     /// A task ended before its work was done.
     #[error("a task ended early: {0}")]
     TaskEnded(String),
+    /// Runs stayed shorter than they should be, however large they were made: the store's speed changes too much.
+    #[error(
+        "a run lasted {shortest:.2} s where {least} s were asked for, however large it was made: the store gets faster \
+         meanwhile; try again when it is at rest"
+    )]
+    TooShort {
+        /// What the shortest run lasted, in seconds.
+        shortest: f64,
+        /// What each should last at least, in seconds.
+        least: f64,
+    },
     /// The flood would not fit.
     #[error("{0}")]
     TooLarge(String),

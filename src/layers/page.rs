@@ -130,7 +130,8 @@ fn multiple(row: &Comparison) -> String {
     let mark = if row.store_bound { "*" } else { "" };
     match row.ratio {
         Some(ratio) => format!("{ratio:.2}{mark}"),
-        None => format!("indistinguishable{mark}"),
+        None if row.indistinguishable => format!("indistinguishable{mark}"),
+        None => format!("no multiple{mark}"),
     }
 }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::figures::{Figures, Metric, is_store_bound, ratio};
+use super::figures::{Figures, Metric, are_told_apart, is_store_bound, ratio};
 use super::rounds::Measured;
 use super::{Config, Layer, Outcome};
 use crate::machine::Machine;
@@ -155,7 +155,8 @@ pub struct Comparison {
     pub lower: Layer,
     /// What of them.
     pub metric: Metric,
-    /// The upper one's median as a multiple of the lower one's; `None` where they are indistinguishable.
+    /// The upper one's median as a multiple of the lower one's; `None` where they are indistinguishable or one is not above
+    /// nothing.
     pub ratio: Option<f64>,
     /// Whether they differ by less than their own rounds do, or there was but one round.
     pub indistinguishable: bool,
@@ -265,7 +266,8 @@ fn compare(rows: &[Row], upper: Layer, lower: Layer, metric: Metric) -> Comparis
         lower,
         metric,
         ratio,
-        indistinguishable: ratio.is_none(),
+        indistinguishable: !halves
+            .is_some_and(|(upper, lower)| are_told_apart(&upper.figures, &lower.figures)),
         store_bound: halves.is_some_and(|(upper, lower)| upper.store_bound && lower.store_bound),
     }
 }

@@ -18,7 +18,7 @@ const TRIAL_SECONDS: f64 = 0.5;
 /// The flood is longer than the trial's speed asks for by this much.
 const MARGIN: f64 = 1.2;
 /// How often a flood that was too short may begin again.
-const MOST_TRIES: usize = 3;
+const MOST_TRIES: usize = 5;
 
 /// Everything that was measured.
 #[derive(Debug)]
@@ -41,17 +41,22 @@ pub(super) async fn measure(
     let bodies = [paced.batch_bytes(), bench.flood(u64::MAX, 0).batch_bytes()];
     let mut round_trips = bench.round_trips(When::Before, bodies).await?;
 
-    let (mut flood, mut flood_outcomes) = (bench.trial(tell).await?, Default::default());
-    for _ in 0..MOST_TRIES {
-        flood_outcomes = bench.rounds(&flood, "flood", tell).await?;
-        let shortest = flood_outcomes.iter().flatten().map(|run| run.seconds).fold(f64::MAX, f64::min);
-        let least = config.seconds.as_f64();
+    let mut flood = bench.trial(tell).await?;
+    let least = config.seconds.as_f64();
+    let mut tries = 1;
+    let flood_outcomes = loop {
+        let outcomes = bench.rounds(&flood, "flood", tell).await?;
+        let shortest = outcomes.iter().flatten().map(|run| run.seconds).fold(f64::MAX, f64::min);
         if shortest >= least {
-            break;
+            break outcomes;
         }
-        tell(&format!("a run lasted {shortest:.1} s only; once more with a larger flood"));
+        if tries == MOST_TRIES {
+            return Err(LayersError::TooShort { shortest, least });
+        }
+        tries += 1;
+        tell(&format!("a run lasted {shortest:.2} s only; once more with a larger flood"));
         flood.messages = bench.whole_batches(flood.messages as f64 * least / shortest * MARGIN);
-    }
+    };
     let paced_outcomes = bench.rounds(&paced, "paced", tell).await?;
 
     round_trips.extend(bench.round_trips(When::After, bodies).await?);

@@ -89,6 +89,10 @@ fn what_is_not_measured_here_is_carried_over_and_the_page_is_made_anew() {
 #[test]
 fn what_can_not_be_measured_or_kept_is_refused_before_anything_is_started() {
     s3mq("layers --s3-backend embedded --batch-messages 10000000").run().refuses(&["--batch-messages"]);
+    s3mq("layers --s3-backend embedded --rate 400 --autocommit-duration-ms 1000 --message-size 100000")
+        .arg("--batch-messages=4")
+        .run()
+        .refuses(&["--rate", "--autocommit-duration-ms"]);
     s3mq("layers --s3-backend embedded --rounds 0").run().refuses(&["--rounds"]);
     s3mq("layers --s3-backend embedded --page none.md").run().refuses(&["--page", "none.md"]);
     s3mq("layers --s3-backend embedded --bucket other").run().refuses(&["--bucket", "embedded"]);
