@@ -28,11 +28,13 @@ cat > "$dir/s3.json" <<JSON
                  "actions": ["Admin", "Read", "Write", "List", "Tagging"]}]}
 JSON
 
-# One volume at a time: else the first PUT into a bucket waits for seven of them to be made.
+# One volume at a time: else the first PUT into a bucket waits for seven of them to be made. A large one: writes
+# wait for more than a second whenever it is full and the next is made. Their number, else a matter of free disk,
+# is set, and no space is taken in advance.
 export WEED_MASTER_VOLUME_GROWTH_COPY_1=1
 "$dir/venv/bin/weed" server -dir="$dir/data" -ip=127.0.0.1 -ip.bind=127.0.0.1 \
-  -master.port=$((port + 1000)) -master.telemetry=false -master.volumeSizeLimitMB=1024 \
-  -volume.port=$((port + 1100)) -volume.max=0 -volume.preStopSeconds=0 \
+  -master.port=$((port + 1000)) -master.telemetry=false -master.volumeSizeLimitMB=16384 \
+  -volume.port=$((port + 1100)) -volume.max=64 -volume.preStopSeconds=0 \
   -filer -filer.port=$((port + 1200)) \
   -s3 -s3.port="$port" -s3.config="$dir/s3.json" -s3.port.iceberg=0 -s3.port.lance=0 \
   > "$dir/weed.log" 2>&1 < /dev/null &
