@@ -8,6 +8,8 @@
 
 #[path = "cli/clocks.rs"]
 mod clocks;
+#[path = "cli/faults.rs"]
+mod faults;
 #[path = "cli/frozen.rs"]
 mod frozen;
 #[path = "cli/harness.rs"]

@@ -18,7 +18,7 @@ use std::time::Duration;
 use crate::clock;
 use crate::exit::Exit;
 use crate::measure::Percentiles;
-use crate::report::{self, Outcome, PartialFile, RunInfo, StepReport};
+use crate::report::{self, FaultCount, Outcome, PartialFile, RunInfo, StepReport};
 use crate::stop::Stop;
 use crate::storage::{Prefix, PrefixLock, StorageError, Store};
 use crate::units::{Rate, Seconds};
@@ -102,7 +102,8 @@ pub enum BenchError {
     },
 }
 
-/// Runs the sweep on `store`, which has passed its preflight. The steps that were finished are in
+/// Runs the sweep on `store`, which has passed its preflight. `faults` tells how often each rule of the store's
+/// faults has fired so far, always of the same rules. The steps that were finished are in
 /// `steps` even when it fails.
 ///
 /// # Errors
@@ -112,11 +113,12 @@ pub async fn run(
     store: &Store,
     mut stop: Stop,
     console: &mut impl Console,
+    faults: &(dyn Fn() -> Vec<FaultCount> + Sync),
     steps: &mut Vec<StepReport>,
 ) -> Result<Exit, BenchError> {
     let holder = format!("process {} since {} s Unix time", std::process::id(), clock::wall_us() / 1_000_000);
     let lock = PrefixLock::acquire(store, &config.prefix, &holder).await?;
-    let swept = sweep(config, store, &mut stop, console, steps).await;
+    let swept = sweep(config, store, &mut stop, console, faults, steps).await;
     // A store that has died must not keep an interrupted bench.
     let _ = tokio::time::timeout(Duration::from_secs(2), lock.release()).await;
     swept?;
@@ -131,13 +133,14 @@ async fn sweep(
     store: &Store,
     stop: &mut Stop,
     console: &mut impl Console,
+    faults: &(dyn Fn() -> Vec<FaultCount> + Sync),
     steps: &mut Vec<StepReport>,
 ) -> Result<(), BenchError> {
     for &rate in &config.rates {
         let prefix = config.prefix.child(&rate.to_string());
         // What an earlier run left there would be received as if it were ours.
         clean(store, &prefix, stop).await?;
-        let (step, timeline) = step::run(config, rate, &prefix, stop, console).await?;
+        let (step, timeline) = step::run(config, rate, &prefix, stop, console, faults).await?;
         PartialFile::write_whole(
             &config.output_dir.join(format!("{rate}.intervals.csv")),
             &report::intervals_csv(&config.percentiles, &timeline),

@@ -11,7 +11,7 @@ use super::verdict::{Evidence, verdict};
 use super::{BenchError, Config, Console, preload};
 use crate::clock::Anchor;
 use crate::events::{ConsumerSummary, Ended, Event, Mark, ProducerSummary, ReceivedInterval, SentInterval};
-use crate::report::{Cost, RssGrowth, StepReport, TimelineRow, Usage, join, promote};
+use crate::report::{Cost, FaultCount, RssGrowth, StepReport, TimelineRow, Usage, join, promote};
 use crate::stop::Stop;
 use crate::storage::Prefix;
 use crate::units::{Rate, Seconds};
@@ -40,7 +40,9 @@ pub(super) async fn run(
     prefix: &Prefix,
     stop: &mut Stop,
     console: &mut impl Console,
+    faults: &(dyn Fn() -> Vec<FaultCount> + Sync),
 ) -> Result<(StepReport, Vec<TimelineRow>), BenchError> {
+    let faults_before = faults();
     let first_version = preload::run(config, rate, prefix, stop, console).await?;
     let messages = rate.messages_in(config.seconds);
     let anchor = Anchor::now();
@@ -118,8 +120,19 @@ pub(super) async fn run(
         producer: grown(|row| row.producer_rss_bytes),
         consumer: grown(|row| row.consumer_rss_bytes),
     };
-    let step =
-        StepReport { rate, verdict, cost, unsent, timeline_start_us, marks, rss_growth, producer, consumer };
+    let faults = FaultCount::since(faults(), &faults_before);
+    let step = StepReport {
+        rate,
+        verdict,
+        cost,
+        unsent,
+        timeline_start_us,
+        marks,
+        faults,
+        rss_growth,
+        producer,
+        consumer,
+    };
     Ok((step, timeline))
 }
 

@@ -9,6 +9,7 @@ use super::console::{StepConsole, say};
 use super::consumer::parse_warmup;
 use super::delay::DelayArgs;
 use super::failure::Failure;
+use super::faults::FaultArgs;
 use super::preload::MAX_VERSIONS;
 use super::signals;
 use super::storage::{self, BackendArg, StorageArgs};
@@ -20,7 +21,7 @@ use crate::exit::Exit;
 use crate::machine::{Machine, memory_bytes};
 use crate::queue::deltalake_version;
 use crate::report::{
-    Outcome, Prices, RunInfo, cost_table, lock_directory, log_age_table, prepare_directory, table,
+    FaultCount, Outcome, Prices, RunInfo, cost_table, lock_directory, log_age_table, prepare_directory, table,
 };
 use crate::server::{self, Delays, Server};
 use crate::storage::{Backend, Credentials, Prefix, Store};
@@ -107,6 +108,9 @@ pub(super) struct Args {
     #[command(flatten)]
     delay: DelayArgs,
 
+    #[command(flatten)]
+    faults: FaultArgs,
+
     /// Print the children's commands
     #[arg(long, env = "S3MQ_VERBOSE")]
     verbose: bool,
@@ -145,6 +149,12 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     if backend != BackendArg::Embedded && delays != Delays::default() {
         return Err(Failure::usage("--delay goes with --s3-backend embedded"));
     }
+    let faults = args.faults.faults()?;
+    if backend != BackendArg::Embedded && faults.is_some() {
+        return Err(Failure::usage(
+            "--faults goes with --s3-backend embedded; `s3mq serve --proxy` puts faults before another store",
+        ));
+    }
     let remote = match backend {
         BackendArg::Embedded => {
             args.storage.refuse_other_store()?;
@@ -168,6 +178,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
                 buckets: vec![EMBEDDED_BUCKET.to_owned()],
                 credentials: None,
                 delays: delays.clone(),
+                faults,
             })
             .await?,
         ),
@@ -232,7 +243,8 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         connected = work => connected?,
         () = stop.wait() => return Err(super::producer::interrupted()),
     };
-    let swept = bench::run(&config, &connected, stop, &mut console, &mut steps).await;
+    let faults = || server.as_ref().map(fault_counts).unwrap_or_default();
+    let swept = bench::run(&config, &connected, stop, &mut console, &faults, &mut steps).await;
     drop(console);
     if !steps.is_empty() {
         say("");
@@ -260,6 +272,18 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
             message: error.to_string(),
         }),
     }
+}
+
+fn fault_counts(server: &Server) -> Vec<FaultCount> {
+    let counts = server.fault_counts().into_iter();
+    counts
+        .map(|server::FaultCount { rule, action, matched, fired }| FaultCount {
+            rule,
+            action: action.to_owned(),
+            matched,
+            fired,
+        })
+        .collect()
 }
 
 impl Args {

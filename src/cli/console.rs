@@ -180,5 +180,9 @@ impl Console for StepConsole {
             grouped(step.consumer.received),
             grouped(step.producer.planned)
         ));
+        if !step.faults.is_empty() {
+            let fired = step.faults.iter().map(|fault| format!("{:?} {}", fault.rule, grouped(fault.fired)));
+            say(&format!("rate {}: faults that fired: {}", step.rate, fired.collect::<Vec<_>>().join(", ")));
+        }
     }
 }

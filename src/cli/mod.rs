@@ -9,6 +9,7 @@ mod console;
 mod consumer;
 mod delay;
 mod failure;
+mod faults;
 mod layers;
 mod merge;
 mod preload;

@@ -8,10 +8,12 @@ use clap::Args as ClapArgs;
 use super::console::say;
 use super::delay::DelayArgs;
 use super::failure::Failure;
+use super::faults::FaultArgs;
 use super::signals;
 use super::storage::variable;
 use crate::exit::Exit;
-use crate::server::{Config, Credentials, Server};
+use crate::server::{Config, Credentials, FaultCount, Proxy, ProxyConfig, Server, Upstream};
+use crate::units::grouped;
 
 /// Run the embedded S3 server alone
 ///
@@ -27,9 +29,14 @@ pub(super) struct Args {
     #[arg(long, env = "S3MQ_DATA_DIR", value_name = "DIR")]
     data_dir: Option<PathBuf>,
 
-    /// Bucket that is created at start
-    #[arg(long, env = "S3MQ_BUCKET", value_name = "NAME", default_value = "s3mq")]
-    bucket: String,
+    /// Bucket that is created at start [default: s3mq]
+    #[arg(long, env = "S3MQ_BUCKET", value_name = "NAME")]
+    bucket: Option<String>,
+
+    /// Be no store, but a proxy before this one, http://host:port, so that --faults and --delay are put in
+    /// front of it; bucket and keys are that store's
+    #[arg(long, env = "S3MQ_PROXY", value_name = "URL")]
+    proxy: Option<Upstream>,
 
     /// Stop when standard input is closed, as the store of `s3mq layers` does when that is gone
     #[arg(long, env = "S3MQ_EXIT_ON_STDIN_EOF")]
@@ -37,11 +44,44 @@ pub(super) struct Args {
 
     #[command(flatten)]
     delay: DelayArgs,
+
+    #[command(flatten)]
+    faults: FaultArgs,
 }
 
+const BUCKET: &str = "s3mq";
+
 pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
+    match args.proxy.clone() {
+        Some(upstream) => proxy(args, upstream).await,
+        None => store(args).await,
+    }
+}
+
+async fn proxy(args: Args, upstream: Upstream) -> Result<Exit, Failure> {
+    if args.data_dir.is_some() || args.bucket.is_some() {
+        return Err(Failure::usage("--data-dir and --bucket do not go with --proxy, which keeps nothing"));
+    }
     let delays = args.delay.delays()?;
     let delayed = delays.to_string();
+    let faults = args.faults.before_another_store()?;
+    let mut stop = signals::watch(args.exit_on_stdin_eof)?;
+    let config = ProxyConfig { listen: args.listen, upstream: upstream.clone(), delays, faults };
+    let proxy = Proxy::start(config).await?;
+    say(&format!("# proxy at {}, until Ctrl-C; bucket and keys are those of {upstream}", proxy.endpoint()));
+    say_delayed(&delayed);
+    say(&format!("export MINIO_S3_ENDPOINT={}", proxy.endpoint()));
+    stop.wait().await;
+    say_fired(&proxy.fault_counts());
+    proxy.shutdown().await;
+    Ok(Exit::Interrupted)
+}
+
+async fn store(args: Args) -> Result<Exit, Failure> {
+    let bucket = args.bucket.unwrap_or_else(|| BUCKET.to_owned());
+    let delays = args.delay.delays()?;
+    let delayed = delays.to_string();
+    let faults = args.faults.faults()?;
     let credentials = match (variable("S3MQ_SERVE_ACCESS_KEY"), variable("S3MQ_SERVE_SECRET_KEY")) {
         (Some(access_key), Some(secret_key)) => Some(Credentials { access_key, secret_key }),
         (None, None) => None,
@@ -55,21 +95,34 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     let server = Server::start(Config {
         listen: args.listen,
         data_dir: args.data_dir,
-        buckets: vec![args.bucket.clone()],
+        buckets: vec![bucket.clone()],
         credentials,
         delays,
+        faults,
     })
     .await?;
     let keys = server.credentials();
     say(&format!("# S3 server at {}, until Ctrl-C; reach it with", server.endpoint()));
-    if !delayed.is_empty() {
-        say(&format!("# delayed on purpose: {delayed}"));
-    }
+    say_delayed(&delayed);
     say(&format!("export MINIO_S3_ENDPOINT={}", server.endpoint()));
-    say(&format!("export MINIO_S3_BUCKET={}", args.bucket));
+    say(&format!("export MINIO_S3_BUCKET={bucket}"));
     say(&format!("export MINIO_S3_ACCESS_KEY={}", keys.access_key));
     say(&format!("export MINIO_S3_SECRET_ACCESS_KEY={}", keys.secret_key));
     stop.wait().await;
+    say_fired(&server.fault_counts());
     server.shutdown().await;
     Ok(Exit::Interrupted)
+}
+
+fn say_delayed(delays: &str) {
+    if !delays.is_empty() {
+        say(&format!("# delayed on purpose: {delays}"));
+    }
+}
+
+fn say_fired(counts: &[FaultCount]) {
+    for FaultCount { rule, action, matched, fired } in counts {
+        let (matched, fired) = (grouped(*matched), grouped(*fired));
+        say(&format!("# fault {rule:?} ({action}): fired {fired} of {matched} times"));
+    }
 }

@@ -113,12 +113,40 @@ pub struct StepReport {
     pub timeline_start_us: Option<i64>,
     /// What happened beside the messages, in the order of its end.
     pub marks: Vec<Mark>,
+    /// What the store did wrong on purpose, by rule; empty where nothing was asked for.
+    pub faults: Vec<FaultCount>,
     /// How much more memory each role held at its end.
     pub rss_growth: RssGrowth,
     /// The producer's account.
     pub producer: ProducerSummary,
     /// The consumer's account.
     pub consumer: ConsumerSummary,
+}
+
+/// How often the turn of a fault rule came.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FaultCount {
+    /// The rule's name.
+    pub rule: String,
+    /// What it does, as its file has it.
+    pub action: String,
+    /// Requests that it matched.
+    pub matched: u64,
+    /// Requests that it had an effect on.
+    pub fired: u64,
+}
+
+impl FaultCount {
+    /// What came to the `earlier` counts of the same rules.
+    pub fn since(counts: Vec<Self>, earlier: &[Self]) -> Vec<Self> {
+        let since = |(count, earlier): (Self, &Self)| Self {
+            matched: count.matched - earlier.matched,
+            // One that was on its way may have been taken back.
+            fired: count.fired.saturating_sub(earlier.fired),
+            ..count
+        };
+        counts.into_iter().zip(earlier).map(since).collect()
+    }
 }
 
 /// The most memory that a role held in the last tenth of the sending, against the most in the first tenth after

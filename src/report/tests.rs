@@ -76,6 +76,7 @@ fn nothing_measured() -> StepReport {
         unsent: 1,
         timeline_start_us: None,
         marks: Vec::new(),
+        faults: Vec::new(),
         rss_growth: RssGrowth { producer: None, consumer: None },
         producer,
         consumer,

@@ -22,6 +22,9 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::delays::{Delays, RequestKind};
+use super::faults::{Injector, Link};
+use super::proxy::Forwarder;
+use super::socket::Socket;
 
 const NAME: HeaderValue = HeaderValue::from_static(concat!("s3mq/", env!("CARGO_PKG_VERSION")));
 
@@ -31,22 +34,32 @@ const GRACE: Duration = Duration::from_secs(1);
 /// The pause after a failed accept. The reason (no descriptors left) lasts longer than a moment.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// Who does the work of a request.
+#[derive(Clone)]
+pub(super) enum Worker {
+    /// This server's own store.
+    Own(S3Service),
+    /// Another store.
+    Other(Arc<Forwarder>),
+}
+
 /// Serves until the sender of `stopped` is dropped or used. No connection outlives the returned
 /// future, not even where that is dropped halfway.
 pub(super) async fn serve(
     listener: TcpListener,
-    s3: S3Service,
+    worker: Worker,
     delays: Delays,
+    faults: Option<Arc<Injector>>,
     mut stopped: oneshot::Receiver<()>,
 ) {
-    let service = Served { s3, delays: Arc::new(delays) };
+    let service = Served { worker, delays: Arc::new(delays), faults: None };
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    let connection = graceful.watch(connect(stream, service.clone()));
+                    let connection = graceful.watch(connect(stream, service.clone(), faults.clone()));
                     connections.spawn(async move {
                         // A client that went away is its own affair.
                         if let Err(error) = connection.await {
@@ -71,18 +84,32 @@ pub(super) async fn serve(
     connections.shutdown().await;
 }
 
-fn connect(stream: TcpStream, service: Served) -> http1::Connection<TokioIo<TcpStream>, Served> {
+fn connect(
+    stream: TcpStream,
+    service: Served,
+    injector: Option<Arc<Injector>>,
+) -> http1::Connection<TokioIo<Socket>, Served> {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::warn!("cannot set TCP_NODELAY, small requests will be slow: {error}");
     }
-    http1::Builder::new().serve_connection(TokioIo::new(stream), service)
+    let faults = injector.map(|injector| Faulty { injector, link: Arc::default() });
+    let socket = Socket::new(stream, faults.as_ref().map(|faults| faults.link.clone()));
+    http1::Builder::new().serve_connection(TokioIo::new(socket), Served { faults, ..service })
 }
 
-/// The service, with the delays asked for and our name in its answers.
+/// The service as one connection has it: with the delays and faults asked for, and our name in its answers.
 #[derive(Clone)]
 struct Served {
-    s3: S3Service,
+    worker: Worker,
     delays: Arc<Delays>,
+    faults: Option<Faulty>,
+}
+
+/// The faults of one connection.
+#[derive(Clone)]
+struct Faulty {
+    injector: Arc<Injector>,
+    link: Arc<Link>,
 }
 
 impl Service<Request<Incoming>> for Served {
@@ -91,13 +118,31 @@ impl Service<Request<Incoming>> for Served {
     type Future = BoxFuture<'static, Result<HttpResponse, HttpError>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let Self { s3, delays } = self.clone();
+        let served = self.clone();
         Box::pin(async move {
-            let (method, uri) = (request.method(), request.uri());
-            let kind = RequestKind::of(method.as_str(), uri.path(), uri.query());
-            let mut response = delays.around(kind, s3.call(request.map(Body::from))).await?;
-            response.headers_mut().insert(SERVER, NAME);
+            let request = request.map(Body::from);
+            let mut response = match &served.faults {
+                None => served.work(request).await?,
+                Some(Faulty { injector, link }) => {
+                    injector.around(request, link.clone(), |request| served.work(request)).await?
+                }
+            };
+            response.headers_mut().entry(SERVER).or_insert(NAME);
             Ok(response)
         })
+    }
+}
+
+impl Served {
+    async fn work(&self, request: Request<Body>) -> Result<HttpResponse, HttpError> {
+        let (method, uri) = (request.method(), request.uri());
+        let kind = RequestKind::of(method.as_str(), uri.path(), uri.query());
+        let work = async {
+            match &self.worker {
+                Worker::Own(s3) => s3.call(request).await,
+                Worker::Other(forwarder) => Ok(forwarder.forward(request).await),
+            }
+        };
+        self.delays.around(kind, work).await
     }
 }

@@ -31,12 +31,16 @@ mod connections;
 mod credentials;
 mod delays;
 mod error;
+mod faults;
 mod files;
 mod listing;
 mod memory;
 mod multipart;
 mod objects;
+mod proxy;
+mod refusal;
 mod service;
+mod socket;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -44,14 +48,20 @@ mod tests;
 pub use credentials::Credentials;
 pub use delays::{Delays, RequestKind};
 pub use error::ServerError;
+pub use faults::{FaultCount, Faults, FaultsError};
+pub use proxy::{Upstream, UpstreamError};
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use connections::Worker;
+use faults::Injector;
+use proxy::Forwarder;
 use store::{Store, StoreError};
 
 /// What a server listens on and where it keeps its objects.
@@ -67,15 +77,29 @@ pub struct Config {
     pub credentials: Option<Credentials>,
     /// How much longer requests take than they have to.
     pub delays: Delays,
+    /// What goes wrong on purpose; `None` is nothing.
+    pub faults: Option<Faults>,
+}
+
+impl Config {
+    /// On a free loopback port, in memory, with one bucket; keys are drawn, and nothing is delayed or fails.
+    pub fn in_memory(bucket: &str) -> Self {
+        Self {
+            listen: (Ipv4Addr::LOCALHOST, 0).into(),
+            data_dir: None,
+            buckets: vec![bucket.to_owned()],
+            credentials: None,
+            delays: Delays::default(),
+            faults: None,
+        }
+    }
 }
 
 /// A running server. Dropping it stops it too, without waiting for that.
 #[derive(Debug)]
 pub struct Server {
-    address: SocketAddr,
     credentials: Credentials,
-    stop: oneshot::Sender<()>,
-    accepting: JoinHandle<()>,
+    running: Running,
 }
 
 impl Server {
@@ -85,27 +109,109 @@ impl Server {
             return Err(ServerError::InvalidBucket { name: name.clone() });
         }
         let listener = bind(config.listen).await?;
-        let address =
-            listener.local_addr().map_err(|source| ServerError::Listen { address: config.listen, source })?;
         // Off the async threads: every file of a data directory is looked into.
         let store = tokio::task::spawn_blocking(move || open(config.data_dir, &config.buckets))
             .await
             .map_err(|panic| ServerError::Start { reason: panic.to_string() })??;
-
         let credentials = config.credentials.unwrap_or_else(Credentials::random);
-        let service = service::build(store, credentials.clone());
-        let (stop, stopped) = oneshot::channel();
-        let accepting = tokio::spawn(connections::serve(listener, service, config.delays, stopped));
-        Ok(Self { address, credentials, stop, accepting })
+        let worker = Worker::Own(service::build(store, credentials.clone()));
+        let running = Running::start(listener, worker, config.delays, config.faults)?;
+        Ok(Self { credentials, running })
     }
 
     /// The address it listens on, with the port it got.
     pub fn local_addr(&self) -> SocketAddr {
-        self.address
+        self.running.address
     }
 
     /// The URL for a client on this host.
     pub fn endpoint(&self) -> String {
+        self.running.endpoint()
+    }
+
+    /// The key pair it accepts.
+    pub fn credentials(&self) -> &Credentials {
+        &self.credentials
+    }
+
+    /// How often each fault rule's turn came so far, in the order of their file.
+    pub fn fault_counts(&self) -> Vec<FaultCount> {
+        self.running.fault_counts()
+    }
+
+    /// Stops accepting, lets requests in flight finish for a second, and ends.
+    pub async fn shutdown(self) {
+        self.running.shutdown().await;
+    }
+}
+
+/// What a proxy listens on and what it is in front of.
+#[derive(Debug, Clone)]
+pub struct ProxyConfig {
+    /// Address to listen on; port 0 takes any free one.
+    pub listen: SocketAddr,
+    /// The store behind it.
+    pub upstream: Upstream,
+    /// How much longer requests take than they have to.
+    pub delays: Delays,
+    /// What goes wrong on purpose; `None` is nothing.
+    pub faults: Option<Faults>,
+}
+
+/// A running proxy: another store with this server's delays and faults, whose buckets and keys it has.
+/// Dropping it stops it too, without waiting for that.
+#[derive(Debug)]
+pub struct Proxy(Running);
+
+impl Proxy {
+    /// Starts a proxy that is bound and accepting when this returns. It doesn't try the store out.
+    pub async fn start(config: ProxyConfig) -> Result<Self, ServerError> {
+        let listener = bind(config.listen).await?;
+        let worker = Worker::Other(Arc::new(Forwarder::new(config.upstream)));
+        Ok(Self(Running::start(listener, worker, config.delays, config.faults)?))
+    }
+
+    /// The URL for a client on this host.
+    pub fn endpoint(&self) -> String {
+        self.0.endpoint()
+    }
+
+    /// How often each fault rule's turn came so far, in the order of their file.
+    pub fn fault_counts(&self) -> Vec<FaultCount> {
+        self.0.fault_counts()
+    }
+
+    /// Stops accepting, lets requests in flight finish for a second, and ends.
+    pub async fn shutdown(self) {
+        self.0.shutdown().await;
+    }
+}
+
+/// What a server and a proxy have in common.
+#[derive(Debug)]
+struct Running {
+    address: SocketAddr,
+    faults: Option<Arc<Injector>>,
+    stop: oneshot::Sender<()>,
+    accepting: JoinHandle<()>,
+}
+
+impl Running {
+    fn start(
+        listener: TcpListener,
+        worker: Worker,
+        delays: Delays,
+        faults: Option<Faults>,
+    ) -> Result<Self, ServerError> {
+        let address =
+            listener.local_addr().map_err(|error| ServerError::Start { reason: error.to_string() })?;
+        let faults = faults.map(|faults| Arc::new(Injector::new(faults)));
+        let (stop, stopped) = oneshot::channel();
+        let accepting = tokio::spawn(connections::serve(listener, worker, delays, faults.clone(), stopped));
+        Ok(Self { address, faults, stop, accepting })
+    }
+
+    fn endpoint(&self) -> String {
         // Listening on every address is not an address one can connect to everywhere.
         let ip = match self.address.ip() {
             IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -115,13 +221,11 @@ impl Server {
         format!("http://{}", SocketAddr::new(ip, self.address.port()))
     }
 
-    /// The key pair it accepts.
-    pub fn credentials(&self) -> &Credentials {
-        &self.credentials
+    fn fault_counts(&self) -> Vec<FaultCount> {
+        self.faults.as_ref().map(|faults| faults.counts()).unwrap_or_default()
     }
 
-    /// Stops accepting, lets requests in flight finish for a second, and ends.
-    pub async fn shutdown(self) {
+    async fn shutdown(self) {
         drop(self.stop);
         if let Err(panic) = self.accepting.await {
             tracing::error!("the embedded S3 server ended abnormally: {panic}");

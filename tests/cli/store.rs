@@ -53,6 +53,11 @@ impl Store {
         self.exports.iter().fold(s3mq(arguments), |command, (name, value)| command.env(name, value))
     }
 
+    /// Where it listens, as a URL.
+    pub(crate) fn endpoint(&self) -> &str {
+        &self.exports[0].1
+    }
+
     /// The keys of all objects, sorted.
     pub(crate) fn keys(&self) -> Vec<String> {
         let objects = fs::read_dir(self.server.path("data/buckets/s3mq")).unwrap().flatten();

@@ -30,15 +30,7 @@ pub struct TestStore {
 impl TestStore {
     /// The embedded server, in memory.
     pub async fn embedded() -> Self {
-        let server = Server::start(server::Config {
-            listen: ([127, 0, 0, 1], 0).into(),
-            data_dir: None,
-            buckets: vec!["s3mq".to_owned()],
-            credentials: None,
-            delays: server::Delays::default(),
-        })
-        .await
-        .unwrap();
+        let server = Server::start(server::Config::in_memory("s3mq")).await.unwrap();
         let keys = server.credentials();
         let config =
             Config::of_server(&server.endpoint(), "s3mq", &keys.access_key, &keys.secret_key).unwrap();

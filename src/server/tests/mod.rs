@@ -6,11 +6,13 @@
 mod access;
 mod conditions;
 mod delays;
+mod faults;
 mod keys;
 mod lifecycle;
 mod listing;
 mod multipart;
 mod objects;
+mod proxy;
 mod races;
 
 use std::path::Path;
@@ -23,7 +25,7 @@ use object_store::ClientOptions;
 use object_store::aws::{AmazonS3, AmazonS3Builder};
 use tempfile::TempDir;
 
-use super::{Config, Credentials, Delays, Server};
+use super::{Config, Credentials, Server};
 
 const BUCKET: &str = "bucket";
 
@@ -57,16 +59,7 @@ impl TestServer {
     }
 
     fn object_store(&self, unsigned_payload: bool) -> AmazonS3 {
-        AmazonS3Builder::new()
-            .with_endpoint(self.server.endpoint())
-            .with_bucket_name(BUCKET)
-            .with_region("us-east-1")
-            .with_access_key_id(&self.server.credentials().access_key)
-            .with_secret_access_key(&self.server.credentials().secret_key)
-            .with_unsigned_payload(unsigned_payload)
-            .with_client_options(ClientOptions::new().with_allow_http(true))
-            .build()
-            .unwrap()
+        object_store_at(&self.server.endpoint(), self.server.credentials(), unsigned_payload)
     }
 
     async fn put(&self, key: &str, body: impl Into<Bytes>) -> String {
@@ -87,16 +80,27 @@ impl TestServer {
 }
 
 fn config(data_dir: Option<&Path>) -> Config {
-    Config {
-        listen: "127.0.0.1:0".parse().unwrap(),
-        data_dir: data_dir.map(Path::to_owned),
-        buckets: vec![BUCKET.to_owned()],
-        credentials: None,
-        delays: Delays::default(),
-    }
+    Config { data_dir: data_dir.map(Path::to_owned), ..Config::in_memory(BUCKET) }
+}
+
+fn object_store_at(endpoint: &str, credentials: &Credentials, unsigned_payload: bool) -> AmazonS3 {
+    AmazonS3Builder::new()
+        .with_endpoint(endpoint)
+        .with_bucket_name(BUCKET)
+        .with_region("us-east-1")
+        .with_access_key_id(&credentials.access_key)
+        .with_secret_access_key(&credentials.secret_key)
+        .with_unsigned_payload(unsigned_payload)
+        .with_client_options(ClientOptions::new().with_allow_http(true))
+        .build()
+        .unwrap()
 }
 
 fn sdk(server: &Server, credentials: &Credentials) -> Client {
+    sdk_at(&server.endpoint(), credentials)
+}
+
+fn sdk_at(endpoint: &str, credentials: &Credentials) -> Client {
     let credentials = aws_sdk_s3::config::Credentials::new(
         &credentials.access_key,
         &credentials.secret_key,
@@ -107,7 +111,7 @@ fn sdk(server: &Server, credentials: &Credentials) -> Client {
     let config = aws_sdk_s3::config::Builder::new()
         .behavior_version(BehaviorVersion::latest())
         .region(Region::new("us-east-1"))
-        .endpoint_url(server.endpoint())
+        .endpoint_url(endpoint)
         .credentials_provider(credentials)
         .force_path_style(true)
         .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)

@@ -1,0 +1,40 @@
+//! Faults of the embedded server, for the commands that have one.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::failure::Failure;
+use crate::server::{Faults, FaultsError};
+
+/// Faults of the embedded server.
+#[derive(Clone, Debug, Args)]
+pub(super) struct FaultArgs {
+    /// What the embedded store does wrong on purpose, as a TOML file of rules: delays, refusals, resets,
+    /// lost answers, stalls and more, by request (docs/faults.md)
+    #[arg(long, env = "S3MQ_FAULTS", value_name = "FILE")]
+    faults: Option<PathBuf>,
+}
+
+impl FaultArgs {
+    /// The rules of the file; `None` where there is no file.
+    pub(super) fn faults(&self) -> Result<Option<Faults>, Failure> {
+        self.read(|_| Ok(()))
+    }
+
+    /// The rules of the file, all of which can be put in front of another store.
+    pub(super) fn before_another_store(&self) -> Result<Option<Faults>, Failure> {
+        self.read(Faults::check_for_a_proxy)
+    }
+
+    fn read(&self, check: impl Fn(&Faults) -> Result<(), FaultsError>) -> Result<Option<Faults>, Failure> {
+        let Some(path) = &self.faults else {
+            return Ok(None);
+        };
+        let wrong = |error: String| Failure::usage(format!("--faults {}: {error}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+        let faults = Faults::parse(&text).map_err(|error| wrong(error.to_string()))?;
+        check(&faults).map_err(|error| wrong(error.to_string()))?;
+        Ok(Some(faults))
+    }
+}

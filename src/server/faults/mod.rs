@@ -1,0 +1,223 @@
+//! Faults that are asked for: what a store or the network between may do to a request.
+//!
+//! A file (TOML, `docs/faults.md`) has rules: which requests they match and what happens to those. They
+//! are read and checked before the server starts ([`Faults`]), the plan decides on each request under one
+//! lock and counts, and [`Injector`] does what was decided around the work itself, which knows nothing of
+//! it. Without a file none of this is on a request's way.
+//!
+//! Of the rules that fire on one request, all delays add up and all bandwidth limits hold; of the others,
+//! the first in the file has its way.
+
+mod bodies;
+mod fields;
+mod plan;
+mod rules;
+#[cfg(test)]
+mod tests;
+
+pub use fields::FaultsError;
+pub use plan::FaultCount;
+pub use rules::Faults;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use http::{Request, StatusCode};
+use http_body_util::BodyExt;
+use percent_encoding::percent_decode_str;
+use s3s::{Body, HttpError, HttpResponse, StdError};
+use tokio::sync::Notify;
+
+use super::refusal::Refusal;
+use bodies::{Bandwidth, cut, exchange, length, paced};
+use plan::{Asked, Hit, Plan};
+use rules::{Action, Stall};
+
+/// Marks a request whose conditions are not to be looked at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct IgnoreCondition;
+
+/// What a fault can do to a request's connection.
+#[derive(Debug, Default)]
+pub(super) struct Link {
+    reset: AtomicBool,
+    flushed: Notify,
+}
+
+impl Link {
+    /// Whether the connection is to end with a reset.
+    pub(super) fn is_reset(&self) -> bool {
+        self.reset.load(Ordering::Relaxed)
+    }
+
+    /// Everything that was written so far is with the system.
+    pub(super) fn tell_flushed(&self) {
+        self.flushed.notify_waiters();
+    }
+
+    async fn flushed(&self) {
+        self.flushed.notified().await;
+    }
+
+    /// Ends the connection with a reset.
+    fn reset(&self) -> HttpError {
+        self.reset.store(true, Ordering::Relaxed);
+        HttpError::new(StdError::from("a fault rule resets the connection"))
+    }
+}
+
+/// Does what the rules say.
+#[derive(Debug)]
+pub(super) struct Injector(Plan);
+
+impl Injector {
+    pub(super) fn new(faults: Faults) -> Self {
+        Self(Plan::new(faults))
+    }
+
+    /// How often each rule's turn came, in the order of the file.
+    pub(super) fn counts(&self) -> Vec<FaultCount> {
+        self.0.counts()
+    }
+
+    /// Does the work of a request, with what the rules have for it.
+    pub(super) async fn around<F>(
+        &self,
+        mut request: Request<Body>,
+        link: Arc<Link>,
+        work: impl FnOnce(Request<Body>) -> F,
+    ) -> Result<HttpResponse, HttpError>
+    where
+        F: Future<Output = Result<HttpResponse, HttpError>>,
+    {
+        let asked = Asked::of(&request);
+        let decision = self.0.decide(&asked);
+        if !decision.delay.is_zero() {
+            tokio::time::sleep(decision.delay).await;
+        }
+        for line in &decision.bandwidths {
+            request = request.map(|body| paced(body, line.clone()));
+        }
+        let answer = match decision.hit {
+            None => work(request).await?,
+            Some(hit) => self.strike(hit, &asked, request, link, work).await?,
+        };
+        Ok(decision
+            .bandwidths
+            .into_iter()
+            .fold(answer, |answer, line| exchange(answer, |body| paced(body, line))))
+    }
+
+    async fn strike<F>(
+        &self,
+        hit: Hit<'_>,
+        asked: &Asked,
+        mut request: Request<Body>,
+        link: Arc<Link>,
+        work: impl FnOnce(Request<Body>) -> F,
+    ) -> Result<HttpResponse, HttpError>
+    where
+        F: Future<Output = Result<HttpResponse, HttpError>>,
+    {
+        let method = request.method().clone();
+        match hit.action {
+            // They combine with others, and are no hits.
+            Action::Delay(_) | Action::Bandwidth { .. } => work(request).await,
+            Action::Status(refusal) => {
+                // A connection that is closed on an unread body would be reset before the answer is read.
+                drain(request.into_body()).await;
+                Ok(refusal.answer(&method))
+            }
+            Action::Reset => Err(link.reset()),
+            Action::ApplyThenReset => {
+                drop(work(request).await);
+                Err(link.reset())
+            }
+            Action::ApplyThenStatus(refusal) => {
+                drop(work(request).await?);
+                Ok(refusal.answer(&method))
+            }
+            Action::Stall(Stall::ForEver) => {
+                // Only on a request that came whole does the server notice that its client went away.
+                drain(request.into_body()).await;
+                std::future::pending().await
+            }
+            Action::Stall(Stall::For(duration)) => {
+                tokio::time::sleep(*duration).await;
+                work(request).await
+            }
+            Action::Stall(Stall::Until(end)) => {
+                tokio::time::sleep(end.saturating_sub(self.0.since_start())).await;
+                work(request).await
+            }
+            Action::IgnoreCondition => {
+                request.extensions_mut().insert(IgnoreCondition);
+                work(request).await
+            }
+            Action::Truncate { bytes } => {
+                let answer = work(request).await?;
+                let is_longer = length(&answer).is_none_or(|length| length > *bytes);
+                Ok(self.on_success(hit, asked, answer, is_longer, |answer| {
+                    exchange(answer, |body| cut(body, *bytes, link))
+                }))
+            }
+            Action::SlowBody { bytes_per_second } => {
+                let answer = work(request).await?;
+                let line = Arc::new(Bandwidth::new(*bytes_per_second));
+                Ok(self.on_success(hit, asked, answer, true, |answer| {
+                    exchange(answer, |body| paced(body, line))
+                }))
+            }
+            Action::Hide { .. } => {
+                let answer = work(request).await?;
+                Ok(self.on_success(hit, asked, answer, true, |_| {
+                    let code = "NoSuchKey".to_owned();
+                    Refusal { status: StatusCode::NOT_FOUND, code, message: rules::MESSAGE }.answer(&method)
+                }))
+            }
+        }
+    }
+
+    /// Changes an answer where it is a good one, and else leaves it and takes the hit back.
+    fn on_success(
+        &self,
+        hit: Hit<'_>,
+        asked: &Asked,
+        answer: HttpResponse,
+        has_effect: bool,
+        change: impl FnOnce(HttpResponse) -> HttpResponse,
+    ) -> HttpResponse {
+        if answer.status().is_success() && has_effect {
+            self.0.confirm(hit, asked);
+            change(answer)
+        } else {
+            self.0.withdraw(hit, asked);
+            answer
+        }
+    }
+}
+
+impl Asked {
+    /// Of a request whose path is the bucket and the key.
+    fn of(request: &Request<Body>) -> Self {
+        let path = request.uri().path();
+        let path = path.strip_prefix('/').unwrap_or(path);
+        let key = path.split_once('/').map_or("", |(_, key)| key);
+        let is_listing = request.method() == http::Method::GET && key.is_empty();
+        let prefix = || {
+            let query = request.uri().query().unwrap_or_default();
+            let prefix = url::form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "prefix");
+            prefix.map(|(_, prefix)| prefix.into_owned()).unwrap_or_default()
+        };
+        Self {
+            method: if is_listing { "LIST" } else { request.method().as_str() }.to_owned(),
+            key: if is_listing { prefix() } else { percent_decode_str(key).decode_utf8_lossy().into_owned() },
+        }
+    }
+}
+
+/// Reads a body to its end, for nothing.
+async fn drain(mut body: Body) {
+    while let Some(Ok(_)) = body.frame().await {}
+}

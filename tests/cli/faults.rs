@@ -1,0 +1,147 @@
+//! Faults that are asked for on the command line.
+
+use std::fs;
+use std::path::PathBuf;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::harness::s3mq;
+use crate::store::Store;
+
+const BENCH: &str = "bench --range-start 500 --range-end 500 --range-step 1 --seconds-to-stream 2 \
+                     --autocommit-duration-ms 50 --quiet";
+
+/// A fault file outside the directory of the command that reads it.
+fn file(text: &str) -> (TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("faults.toml");
+    fs::write(&path, text).unwrap();
+    (directory, path)
+}
+
+#[test]
+fn a_file_that_is_wrong_is_refused_by_file_rule_and_key() {
+    let (_directory, path) = file("[[rule]]\nname = 'storm'\naction = 'status'\nstatus = 700");
+    let name = path.display().to_string();
+    for command in ["serve", BENCH] {
+        s3mq(command).arg("--faults").arg(&path).run().refuses(&[
+            "--faults",
+            &name,
+            "rule 1 (`storm`)",
+            "`status`",
+        ]);
+        s3mq(command).arg("--faults=/absent.toml").run().refuses(&["--faults", "/absent.toml"]);
+    }
+    let (_directory, right) = file("[[rule]]\naction = 'reset'");
+    s3mq(BENCH)
+        .env("MINIO_S3_ENDPOINT", "http://127.0.0.1:1")
+        .env("MINIO_S3_BUCKET", "queue")
+        .arg("--faults")
+        .arg(&right)
+        .run()
+        .refuses(&["--faults", "embedded", "--proxy"]);
+}
+
+#[test]
+fn a_bench_over_faults_loses_nothing_and_says_what_fired() {
+    let (_directory, path) = file(
+        "[[rule]]\nname = 'lost'\nmethod = 'PUT'\nkey = '*/_delta_log/*.json'\nevery = 3\naction = 'apply-then-reset'\n\
+         [[rule]]\nmethod = 'PUT'\nkey = '*.parquet'\nnth = 2\naction = 'status'\nstatus = 503\n\
+         [[rule]]\nkey = 'nothing'\naction = 'stall'",
+    );
+    let finished = s3mq(BENCH).arg("--faults").arg(&path).run();
+    finished.exits(0);
+    let result =
+        &serde_json::from_str::<Value>(&finished.read("benchmark-results/500.json")).unwrap()["result"];
+    finished.check(result["consumer"]["received"] == 1000, format_args!("not all came: {result}"));
+    let faults = result["faults"].as_array().unwrap();
+    let names: Vec<_> = faults.iter().map(|fault| (&fault["rule"], &fault["action"])).collect();
+    finished.check(
+        names
+            == [
+                (&Value::from("lost"), &Value::from("apply-then-reset")),
+                (&Value::from("rule 2"), &Value::from("status")),
+                (&Value::from("rule 3"), &Value::from("stall")),
+            ],
+        format_args!("{names:?}"),
+    );
+    let (matched, fired) = (faults[0]["matched"].as_u64().unwrap(), faults[0]["fired"].as_u64().unwrap());
+    finished.check(fired > 0 && fired == matched / 3, format_args!("{faults:?}"));
+    finished.check(faults[1]["fired"] == 1 && faults[2]["matched"] == 0, format_args!("{faults:?}"));
+    let said = format!("faults that fired: \"lost\" {fired}, \"rule 2\" 1, \"rule 3\" 0\n");
+    finished.check(finished.stdout.contains(&said), format_args!("the console does not say {said}"));
+}
+
+#[test]
+fn without_faults_there_are_none_in_the_result() {
+    let finished = s3mq(BENCH).run();
+    finished.exits(0);
+    let result =
+        &serde_json::from_str::<Value>(&finished.read("benchmark-results/500.json")).unwrap()["result"];
+    finished.check(result["faults"] == Value::Array(Vec::new()), "there are faults");
+    finished.check(!finished.stdout.contains("faults"), "the console speaks of faults");
+}
+
+#[test]
+fn serve_says_at_its_end_what_fired_and_logs_each_time() {
+    let (_directory, path) =
+        file("[[rule]]\nname = 'no list'\nmethod = 'LIST'\naction = 'status'\nstatus = 500\ntimes = 1");
+    let store = Store::of(s3mq("serve").arg("--faults").arg(&path).env("RUST_LOG", "s3mq=info").spawn());
+    // It is tried again.
+    store.s3mq("check").run().exits(0);
+    store.signal(Signal::INT);
+    let finished = store.finish();
+    finished.exits(130);
+    let said = "# fault \"no list\" (status): fired 1 of ";
+    finished.check(finished.stdout.contains(said), format_args!("it does not say {said}"));
+    for word in ["fault", "no list", "status", "nth=1", "LIST"] {
+        finished.check(finished.stderr.contains(word), format_args!("the log does not say {word}"));
+    }
+}
+
+#[test]
+fn a_proxy_puts_faults_in_front_of_another_store() {
+    let (_directory, path) = file(
+        "[[rule]]\nname = 'lost'\nmethod = 'PUT'\nkey = '*/_delta_log/*.json'\nevery = 3\naction = 'apply-then-reset'",
+    );
+    let store = Store::start();
+    let mut proxy = store.s3mq("serve").arg("--faults").arg(&path);
+    proxy = proxy.arg("--proxy").arg(store.endpoint());
+    let mut proxy = proxy.spawn();
+    let line = |wanted: &'static str| move |line: &str| line.strip_prefix(wanted).map(str::to_owned);
+    let upstream = proxy.wait_for_line("what it is before", line("# proxy at "));
+    assert!(upstream.ends_with(&format!("bucket and keys are those of {}", store.endpoint())), "{upstream}");
+    let endpoint = proxy.wait_for_line("its endpoint", line("export MINIO_S3_ENDPOINT="));
+
+    let finished = store.s3mq(BENCH).env("MINIO_S3_ENDPOINT", &endpoint).run();
+    finished.exits(0);
+    let result =
+        &serde_json::from_str::<Value>(&finished.read("benchmark-results/500.json")).unwrap()["result"];
+    finished.check(result["consumer"]["received"] == 1000, format_args!("not all came: {result}"));
+    // They are the proxy's, which the bench knows nothing of.
+    finished.check(result["faults"] == Value::Array(Vec::new()), "the bench knows of faults");
+
+    proxy.signal(Signal::INT);
+    let finished = proxy.finish();
+    finished.exits(130);
+    let fired = finished
+        .stdout
+        .lines()
+        .find_map(|line| line.strip_prefix("# fault \"lost\" (apply-then-reset): fired "));
+    finished.check(fired.is_some_and(|fired| !fired.starts_with("0 ")), "no answer was lost");
+}
+
+#[test]
+fn what_does_not_go_with_a_proxy_is_refused() {
+    let proxy = || s3mq("serve --proxy http://127.0.0.1:1");
+    proxy().arg("--data-dir=data").run().refuses(&["--data-dir", "--proxy"]);
+    proxy().arg("--bucket=mine").run().refuses(&["--bucket", "--proxy"]);
+    for wrong in ["https://127.0.0.1:1", "127.0.0.1:1", "http://127.0.0.1:1/path"] {
+        s3mq("serve --proxy").arg(wrong).run().refuses(&["--proxy", wrong, "http://host:port"]);
+    }
+    let (_directory, path) =
+        file("[[rule]]\naction = 'reset'\n[[rule]]\nname = 'x'\naction = 'ignore-condition'");
+    proxy().arg("--faults").arg(&path).run().refuses(&["rule 2 (`x`)", "`ignore-condition`", "--proxy"]);
+}
