@@ -56,6 +56,11 @@ smoke-minio:
     docker compose -f docker-compose.minio.yml up --detach --wait
     MINIO_S3_ENDPOINT=http://127.0.0.1:9000 MINIO_S3_BUCKET=s3mq MINIO_S3_ACCESS_KEY=s3mqminio MINIO_S3_SECRET_ACCESS_KEY=s3mqminiosecret cargo run --release -- bench --s3-backend minio --range-start 1000 --range-end 3000 --range-step 1000 --seconds-to-stream 10
 
+# Messages through a store that misbehaves while processes are killed; proves that none is lost or doubled
+chaos *flags="":
+    cargo build --release
+    scripts/chaos.py {{flags}}
+
 # The library's documentation
 docs:
     RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
