@@ -10,8 +10,8 @@ pub use crate::measure::LatencySummary;
 use crate::measure::{ChosenPercentile, Integrity, StageSummary};
 pub use crate::queue::CheckpointOutcome;
 use crate::queue::ProducerEpoch;
-pub use crate::storage::Requests;
 use crate::storage::StoreClock;
+pub use crate::storage::{Requests, StoreStalls};
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -23,6 +23,9 @@ pub enum Event {
     Progress {
         /// Messages handed over by a producer, delivered by a consumer; versions that a preload has added.
         messages: u64,
+        /// So far, how long the store was asked and did not answer, in seconds.
+        #[serde(default)]
+        unanswered_seconds: f64,
     },
     /// An interval of a producer's timeline is over.
     Sent(SentInterval),
@@ -56,6 +59,9 @@ pub enum Event {
         error: String,
         /// See the README.
         exit_code: u8,
+        /// Attempts that a checkpoint took which failed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        requests: Option<Requests>,
     },
 }
 
@@ -169,6 +175,10 @@ pub struct ProducerSummary {
     pub commit_retries: u64,
     /// Versions that another producer took first.
     pub conflicts: u64,
+    /// Attempts to PUT a data file beyond one for each that was committed.
+    pub wasted_data_puts: u64,
+    /// Attempts to PUT a log entry beyond one for each commit.
+    pub wasted_commit_puts: u64,
     /// From a commit's PUT being sent to its being acknowledged, the end of stream included.
     pub commit_time: Option<LatencySummary>,
     /// How long it took to open the table, once it was there, in seconds.
@@ -187,6 +197,8 @@ pub struct ProducerSummary {
     pub wall_clock_step_us: i64,
     /// The store's clock against this host's: roles on different hosts are compared through it.
     pub store_clock: Option<StoreClock>,
+    /// The spans of more than ten commit intervals, and more than a second, in which the store did not answer.
+    pub store_stalls: StoreStalls,
     /// Attempts on the wire, from the process's start.
     pub requests: Requests,
     /// Of these, the ones sent once it was ready: opening the table left out.
@@ -201,6 +213,8 @@ pub enum Ended {
     Expected,
     /// All of `--producers` ended their streams.
     EndOfStream,
+    /// The first message didn't come for `--wait-timeout-seconds`.
+    WaitTimeout,
     /// Nothing came for `--drain-timeout-seconds`.
     DrainTimeout,
     /// SIGINT or SIGTERM.
@@ -249,6 +263,11 @@ pub struct ConsumerSummary {
     pub wall_clock_step_us: i64,
     /// The store's clock against this host's: roles on different hosts are compared through it.
     pub store_clock: Option<StoreClock>,
+    /// The spans of more than ten commit intervals, and more than a second, in which the store did not answer.
+    pub store_stalls: StoreStalls,
+    /// From the store's first answer after a stall until a message that was due after it was delivered, in
+    /// seconds; the longest of all. `None` where there was no stall, or one that it has not caught up with.
+    pub recovery_seconds: Option<f64>,
     /// What it took of the machine.
     pub effort: Effort,
     /// Attempts on the wire, from the process's start.

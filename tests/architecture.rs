@@ -23,7 +23,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("queue", &["clock", "storage"]),
     ("events", &["machine", "measure", "queue", "storage"]),
     // Roles reach the store through the queue's lake only.
-    ("producer", &["clock", "events", "machine", "measure", "queue", "stop", "units"]),
+    ("producer", &["clock", "events", "machine", "measure", "queue", "stop", "storage::Purpose", "units"]),
     ("consumer", &["clock", "events", "machine", "measure", "queue", "stop"]),
     // A door for the benches.
     ("hot", &["consumer", "producer", "queue"]),

@@ -22,6 +22,8 @@ mod layers;
 mod log_age;
 #[path = "cli/manual.rs"]
 mod manual;
+#[path = "cli/metadata_service.rs"]
+mod metadata_service;
 #[path = "cli/prefix.rs"]
 mod prefix;
 #[path = "cli/processes.rs"]
@@ -30,6 +32,8 @@ mod processes;
 mod roles;
 #[path = "cli/secrets.rs"]
 mod secrets;
+#[path = "cli/stalls.rs"]
+mod stalls;
 #[path = "cli/store.rs"]
 mod store;
 #[path = "cli/store_failures.rs"]

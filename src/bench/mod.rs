@@ -42,6 +42,8 @@ pub struct Config {
     pub raw_output: bool,
     /// How long a consumer may take to catch up once its producer is through.
     pub drain_timeout: Duration,
+    /// Longest that a role goes on without any answer of the store.
+    pub stall_timeout: Duration,
     /// What was due within this is in no figure.
     pub warmup_seconds: f64,
     /// Producers' commit interval.
@@ -128,6 +130,9 @@ pub async fn run(
     }))
 }
 
+/// Between two tries to empty a prefix.
+const PAUSE: Duration = Duration::from_secs(1);
+
 async fn sweep(
     config: &Config,
     store: &Store,
@@ -162,9 +167,22 @@ async fn sweep(
     Ok(())
 }
 
+/// Empties a prefix; a store that answers nothing is asked again until the stall timeout.
 async fn clean(store: &Store, prefix: &Prefix, stop: &mut Stop) -> Result<(), BenchError> {
+    let cleaned = async {
+        let _asking = store.pulse().ask();
+        loop {
+            match store.admin().clean(prefix).await {
+                Err(error) if error.may_heal() && store.pulse().silence() < store.config().stall_timeout => {
+                    tracing::warn!("{prefix} is not empty yet: {error}; it is tried again");
+                    tokio::time::sleep(PAUSE).await;
+                }
+                cleaned => return cleaned,
+            }
+        }
+    };
     tokio::select! {
-        cleaned = store.admin().clean(prefix) => Ok(cleaned.map(drop)?),
+        cleaned = cleaned => Ok(cleaned.map(drop)?),
         () = stop.wait() => Err(BenchError::Interrupted),
     }
 }

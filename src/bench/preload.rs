@@ -55,7 +55,7 @@ async fn watch(
             () = stop.wait() => return Err(BenchError::Interrupted),
         };
         match said {
-            Said::Event(Event::Progress { messages }) => console.preload_progress(messages),
+            Said::Event(Event::Progress { messages, .. }) => console.preload_progress(messages),
             Said::Event(Event::Preloaded { last_version, checkpoints, seconds }) => {
                 console.preload_ended(last_version, checkpoints, seconds);
                 next = Some(last_version + 1);

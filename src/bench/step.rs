@@ -34,6 +34,12 @@ pub struct ChildFlags {
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 const READY_TIMEOUT_A_VERSION: Duration = Duration::from_millis(1);
 
+/// Longest that a child may take to say that it is ready. A store that doesn't answer is the child's to notice.
+fn ready_timeout(config: &Config) -> Duration {
+    let preloaded = u32::try_from(config.preload_versions).unwrap_or(u32::MAX);
+    READY_TIMEOUT + READY_TIMEOUT_A_VERSION * preloaded + config.stall_timeout
+}
+
 pub(super) async fn run(
     config: &Config,
     rate: Rate,
@@ -60,9 +66,7 @@ pub(super) async fn run(
         })
     };
     let mut consumer = start("consumer", &consumer_arguments)?;
-    let preloaded = u32::try_from(config.preload_versions).unwrap_or(u32::MAX);
-    let patience = READY_TIMEOUT + READY_TIMEOUT_A_VERSION * preloaded;
-    if let Err(error) = until_ready(&mut consumer, rate, patience, stop).await {
+    if let Err(error) = until_ready(&mut consumer, rate, ready_timeout(config), stop).await {
         consumer.end().await;
         return Err(error);
     }
@@ -189,27 +193,31 @@ async fn watch(
     let (mut sent_intervals, mut received_intervals, mut marks) = (Vec::new(), Vec::new(), Vec::new());
     let (mut produced, mut consumed) = (None::<ProducerSummary>, None::<ConsumerSummary>);
     let (mut producer_ended, mut consumer_ended) = (false, false);
-    let mut drain_until: Option<Instant> = None;
+    let mut unanswered = Duration::ZERO;
+    let mut drain: Option<Drain> = None;
     let mut collapsed = false;
     while !(producer_ended && consumer_ended) {
         let (role, said) = tokio::select! {
             said = producer.next(), if !producer_ended => ("producer", said?),
             said = consumer.next(), if !consumer_ended => ("consumer", said?),
             () = stop.wait() => return Err(BenchError::Interrupted),
-            () = sleep_until(drain_until) => {
+            () = sleep_until(drain.as_ref().map(|drain| drain.ends(unanswered))) => {
                 if collapsed {
                     // Asked to end and still there.
                     return Err(BenchError::Role { rate, role: "consumer", problem: "did not end when asked to".to_owned() });
                 }
                 collapsed = true;
                 consumer.ask_to_end();
-                drain_until = Some(Instant::now() + READY_TIMEOUT);
+                drain = Some(Drain::begin(READY_TIMEOUT, Duration::ZERO, unanswered));
                 continue;
             }
         };
         let failed = |problem: String| BenchError::Role { rate, role, problem };
         match said {
-            Said::Event(Event::Progress { messages }) => {
+            Said::Event(Event::Progress { messages, unanswered_seconds }) => {
+                if role == "consumer" {
+                    unanswered = Duration::try_from_secs_f64(unanswered_seconds).unwrap_or(unanswered);
+                }
                 *(if role == "producer" { &mut sent } else { &mut received }) = messages;
                 console.step_progress(sent, received);
             }
@@ -225,7 +233,7 @@ async fn watch(
                     return Err(failed(ended_early(status)));
                 }
                 producer_ended = true;
-                drain_until = Some(Instant::now() + config.drain_timeout);
+                drain = Some(Drain::begin(config.drain_timeout, config.stall_timeout, unanswered));
             }
             Said::Ended(status) => {
                 match consumed.as_ref().map(|summary| summary.ended) {
@@ -234,7 +242,7 @@ async fn watch(
                         return Err(failed("was interrupted".to_owned()));
                     }
                     // It gave up on its own, which its rate does not survive either.
-                    Some(Ended::DrainTimeout) => collapsed = true,
+                    Some(Ended::DrainTimeout | Ended::WaitTimeout) => collapsed = true,
                     Some(_) => {}
                 }
                 consumer_ended = true;
@@ -259,6 +267,25 @@ async fn watch(
             }),
         },
         _ => Err(BenchError::Role { rate, role: "consumer", problem: "ended without a result".to_owned() }),
+    }
+}
+
+/// A consumer's time to catch up, or to end. Time in which the store doesn't answer is not counted, up to a limit.
+struct Drain {
+    until: Instant,
+    most: Duration,
+    /// How long the store had not answered the consumer when it began.
+    unanswered_before: Duration,
+}
+
+impl Drain {
+    fn begin(timeout: Duration, most: Duration, unanswered_before: Duration) -> Self {
+        Self { until: Instant::now() + timeout, most, unanswered_before }
+    }
+
+    /// When it is over, the store not having answered for this long by now.
+    fn ends(&self, unanswered: Duration) -> Instant {
+        self.until + unanswered.saturating_sub(self.unanswered_before).min(self.most)
     }
 }
 
@@ -315,6 +342,9 @@ fn arguments(
     let quiet_seconds = 1.0 / rate.per_second() + 2.0 * config.commit_interval.as_secs_f64();
     let patience_seconds = config.drain_timeout.as_secs_f64() + quiet_seconds;
     flag("--drain-timeout-seconds", patience_seconds.min(Seconds::MAX.as_f64()).to_string());
+    // The producer may take its time to open the table.
+    let wait_seconds = ready_timeout(config).as_secs_f64() + patience_seconds;
+    flag("--wait-timeout-seconds", wait_seconds.min(Seconds::MAX.as_f64()).to_string());
     consumer.extend(config.flags.consumer.iter().cloned());
 
     let mut producer = common("producer");
@@ -323,4 +353,18 @@ fn arguments(
     flag("--messages", messages.to_string());
     producer.extend(config.flags.producer.iter().cloned());
     (consumer, producer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drain_is_longer_by_what_the_store_did_not_answer_up_to_a_limit() {
+        let seconds = Duration::from_secs;
+        let drain = Drain::begin(seconds(60), seconds(120), seconds(7));
+        for (unanswered, longer) in [(7, 0), (0, 0), (37, 30), (127, 120), (500, 120)] {
+            assert_eq!(drain.ends(seconds(unanswered)), drain.until + seconds(longer), "{unanswered}");
+        }
+    }
 }

@@ -76,7 +76,7 @@ pub(super) struct Args {
     warmup_seconds: Option<f64>,
 
     /// How long a consumer may take to catch up once its producer is through, in seconds; a rate that
-    /// takes longer has collapsed
+    /// takes longer has collapsed. Time in which the store doesn't answer isn't counted
     #[arg(long, env = "S3MQ_DRAIN_TIMEOUT_SECONDS", value_name = "SECONDS", default_value = "60")]
     drain_timeout_seconds: Seconds,
 
@@ -201,6 +201,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         output_dir: args.output_dir.clone(),
         raw_output: args.raw_output,
         drain_timeout: args.drain_timeout_seconds.as_duration(),
+        stall_timeout: args.storage.stall_timeout_seconds.as_duration(),
         warmup_seconds,
         commit_interval: args.commit.interval(),
         preload_versions: args.preload_versions,
@@ -367,6 +368,7 @@ impl Args {
             &keys.secret_key,
         )?;
         Ok(crate::storage::Config {
+            stall_timeout: self.storage.stall_timeout_seconds.as_duration(),
             region: self.storage.region.clone().unwrap_or_else(|| store.region.clone()),
             ..store.with_timeouts(
                 self.storage.request_timeout_seconds.as_duration(),
@@ -388,6 +390,7 @@ impl Args {
         flag("--region", &store.region);
         flag("--request-timeout-seconds", &self.storage.request_timeout_seconds.to_string());
         flag("--retry-timeout-seconds", &self.storage.retry_timeout_seconds.to_string());
+        flag("--stall-timeout-seconds", &self.storage.stall_timeout_seconds.to_string());
 
         if let Some(size) = self.message.message_size {
             flags.producer.extend(["--message-size".to_owned(), size.to_string()]);

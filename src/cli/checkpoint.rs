@@ -51,20 +51,24 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         let lake = Lake::new(&Store::connect(store).await?, args.lake_path.prefix.clone())?;
         let (requests, made) = make_checkpoint(&lake, version, usize::from(args.requests_at_once)).await;
         match made {
-            Ok(()) => Ok(requests),
-            Err(problem) => Err(Failure::runtime(format!(
-                "version {version} of {} has no checkpoint: {problem}",
-                lake.describe()
-            ))),
+            Ok(()) => Ok(Event::Checkpointed { version, requests }),
+            Err(problem) => Ok(Event::Failed {
+                error: format!("version {version} of {} has no checkpoint: {problem}", lake.describe()),
+                exit_code: Exit::Failed.code(),
+                requests: Some(requests),
+            }),
         }
     };
     let made = tokio::select! {
         made = work => made,
         () = stop.wait() => Err(interrupted()),
     };
-    let requests = made.map_err(report)?;
-    emit(&Event::Checkpointed { version, requests });
-    Ok(Exit::Ok)
+    let event = made.map_err(report)?;
+    emit(&event);
+    match event {
+        Event::Failed { error, .. } => Err(Failure::runtime(error)),
+        _ => Ok(Exit::Ok),
+    }
 }
 
 /// A producer's checkpoints, each by a process of its own.
@@ -98,7 +102,7 @@ async fn start(arguments: &[String]) -> std::io::Result<CheckpointAnswer> {
     let last = output.stdout.trim_ascii().rsplit(|&byte| byte == b'\n').next().unwrap_or_default();
     Ok(match serde_json::from_slice(last) {
         Ok(Event::Checkpointed { requests, .. }) => (requests, Ok(())),
-        Ok(Event::Failed { error, .. }) => (Requests::default(), Err(error)),
+        Ok(Event::Failed { error, requests, .. }) => (requests.unwrap_or_default(), Err(error)),
         _ => (Requests::default(), Err(format!("it ended early ({})", output.status))),
     })
 }

@@ -73,7 +73,13 @@ pub(super) struct Args {
     #[arg(long, env = "S3MQ_WARMUP_SECONDS", value_name = "SECONDS", default_value = "0", value_parser = parse_warmup)]
     warmup_seconds: f64,
 
-    /// After the first message: give up when nothing came for this long, in seconds
+    /// Before the first message: give up when none came for this long, in seconds. Time in which the store doesn't
+    /// answer isn't counted
+    #[arg(long, env = "S3MQ_WAIT_TIMEOUT_SECONDS", value_name = "SECONDS", default_value = "300")]
+    wait_timeout_seconds: Seconds,
+
+    /// After the first message: give up when nothing came for this long, in seconds. Time in which the store doesn't
+    /// answer isn't counted
     #[arg(long, env = "S3MQ_DRAIN_TIMEOUT_SECONDS", value_name = "SECONDS", default_value = "60")]
     drain_timeout_seconds: Seconds,
 
@@ -139,7 +145,9 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         producers: usize::from(args.producers),
         log_frequency: args.log_frequency,
         warmup: std::time::Duration::from_secs_f64(args.warmup_seconds),
+        wait_timeout: args.wait_timeout_seconds.as_duration(),
         drain_timeout: args.drain_timeout_seconds.as_duration(),
+        commit_interval: args.commit.interval(),
         interval: args.timeline.interval_seconds.as_duration(),
         percentiles: args.percentiles.percentiles.clone(),
         anchor,
@@ -159,7 +167,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         }
         let lake = Lake::new(&Store::connect(store).await?, prefix)?;
         let summary = consumer::run(config, &lake, stop, &mut files, |event| {
-            if let Event::Progress { messages } = event {
+            if let Event::Progress { messages, .. } = event {
                 progress.messages(messages);
             }
             emit(&event);
@@ -198,6 +206,12 @@ fn verdict(args: &Args, summary: &ConsumerSummary) -> Result<Exit, Failure> {
                 summary.unreadable
             ),
         });
+    }
+    if summary.ended == Ended::WaitTimeout {
+        return Err(Failure::runtime(format!(
+            "no message came to {} in {} s; start a producer there (--wait-timeout-seconds waits longer)",
+            args.lake_path, args.wait_timeout_seconds
+        )));
     }
     if summary.ended == Ended::DrainTimeout {
         let expected =

@@ -72,7 +72,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
                 .update(versions, &format!("{} of {} versions", grouped(versions), grouped(args.versions)));
             if monotonic_ns() >= tell_at_ns {
                 tell_at_ns = monotonic_ns() + TELL_EVERY_NS;
-                emit(&Event::Progress { messages: versions });
+                emit(&Event::Progress { messages: versions, unanswered_seconds: 0.0 });
             }
         })
         .await?;

@@ -186,7 +186,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         }
         let lake = Lake::new(&Store::connect(store).await?, prefix)?;
         let summary = producer::run(config, &lake, stop, |event| {
-            if let Event::Progress { messages } = event {
+            if let Event::Progress { messages, .. } = event {
                 progress.messages(messages);
             }
             emit(&event);
@@ -223,6 +223,6 @@ pub(super) fn interrupted() -> Failure {
 
 /// Tells a failure as an event too, for whoever reads those.
 pub(super) fn report(failure: Failure) -> Failure {
-    emit(&Event::Failed { error: failure.message.clone(), exit_code: failure.exit.code() });
+    emit(&Event::Failed { error: failure.message.clone(), exit_code: failure.exit.code(), requests: None });
     failure
 }

@@ -59,9 +59,14 @@ pub(super) struct StorageArgs {
     #[arg(long, env = "S3MQ_REQUEST_TIMEOUT_SECONDS", value_name = "SECONDS", default_value = "30")]
     pub request_timeout_seconds: Seconds,
 
-    /// Longest that a request is retried, in seconds
+    /// Longest that one request is retried while the store answers others, in seconds
     #[arg(long, env = "S3MQ_RETRY_TIMEOUT_SECONDS", value_name = "SECONDS", default_value = "60")]
     pub retry_timeout_seconds: Seconds,
+
+    /// Longest that a role goes on without any answer from the store, in seconds: until then everything that
+    /// failed is asked again, beyond --retry-timeout-seconds, and no other deadline counts the time
+    #[arg(long, env = "S3MQ_STALL_TIMEOUT_SECONDS", value_name = "SECONDS", default_value = "120")]
+    pub stall_timeout_seconds: Seconds,
 }
 
 /// The preflight asks with these deadlines: whether a store is there at all must be known soon.
@@ -115,6 +120,7 @@ impl StorageArgs {
             ("--region", self.region.clone()),
             ("--request-timeout-seconds", Some(self.request_timeout_seconds.to_string())),
             ("--retry-timeout-seconds", Some(self.retry_timeout_seconds.to_string())),
+            ("--stall-timeout-seconds", Some(self.stall_timeout_seconds.to_string())),
         ];
         given.into_iter().filter_map(|(flag, value)| Some(format!("{flag}={}", value?))).collect()
     }
@@ -145,6 +151,7 @@ impl StorageArgs {
             region: self.region.clone(),
             request_timeout: Some(self.request_timeout_seconds.as_duration()),
             retry_timeout: Some(self.retry_timeout_seconds.as_duration()),
+            stall_timeout: Some(self.stall_timeout_seconds.as_duration()),
         };
         Ok(Config::resolve(backend, &overrides, variable)?)
     }

@@ -19,10 +19,11 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use crate::clock::{self, Anchor};
-use crate::events::{Event, ProducerSummary, SentInterval};
+use crate::events::{Event, ProducerSummary, SentInterval, StoreStalls};
 use crate::machine::Effort;
 use crate::queue::{CheckpointBy, DataEncoding, Lake, Producer, ProducerOptions, QueueError};
 use crate::stop::Stop;
+use crate::storage::Purpose;
 use crate::units::{Rate, Seconds};
 
 pub use arrivals::Arrival;
@@ -143,7 +144,8 @@ pub async fn run(
             Some(interval) = ended.recv() => tell(Event::Sent(interval)),
             _ = tick.tick() => {
                 notices.take(&mut tell);
-                tell(Event::Progress { messages });
+                let unanswered_seconds = lake.store().pulse().unanswered().as_secs_f64();
+                tell(Event::Progress { messages, unanswered_seconds });
             }
         }
     }
@@ -156,6 +158,7 @@ pub async fn run(
     notices.take(&mut tell);
     let Counted { commit_time, checkpoints, checkpoint_requests } = notices.counted();
 
+    let requests = lake.store().requests().since(&opening);
     let planned = match config.schedule {
         Schedule::Paced { messages, .. } | Schedule::Flood { messages } => messages,
         Schedule::FloodFor(_) => handed_over,
@@ -181,6 +184,8 @@ pub async fn run(
         commits: appended.commits,
         commit_retries: appended.commit_retries,
         conflicts: appended.conflicts,
+        wasted_data_puts: requests.attempts(Purpose::DataPut).saturating_sub(appended.files),
+        wasted_commit_puts: requests.attempts(Purpose::CommitPut).saturating_sub(appended.commits),
         commit_time,
         cold_open_seconds: cold_open.as_secs_f64(),
         checkpoints,
@@ -190,7 +195,8 @@ pub async fn run(
         store_server: lake.store().server(),
         wall_clock_step_us: anchor.wall_clock_step_us(),
         store_clock: lake.store().clock(),
-        running_requests: lake.store().requests().since(&opening),
+        store_stalls: lake.store().pulse().stalls(StoreStalls::threshold(config.commit_interval)),
+        running_requests: requests,
         requests: lake.store().requests(),
     })
 }

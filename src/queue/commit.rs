@@ -39,7 +39,7 @@ pub(super) struct Committer {
     next: u64,
     /// When the log's end was last seen, by a commit or by a listing.
     tip_seen: Instant,
-    /// How long one commit is tried.
+    /// How long one commit is tried, of the time in which the store answers.
     timeout: Duration,
 }
 
@@ -68,11 +68,15 @@ impl Committer {
             self.look_up_tip().await?;
         }
         let start = Instant::now();
+        let lake = self.lake.clone();
+        let tried = lake.store().answered_time();
         let (mut retries, mut conflicts) = (0, 0);
         let mut back_off = FIRST_BACK_OFF;
         loop {
             let before = conflicts;
-            let problem = match self.lake.write_entry(self.next, entry.clone(), commit_id).await {
+            let (written, sent) = lake.write_entry(self.next, entry.clone(), commit_id).await?;
+            retries += sent - 1;
+            let problem = match written {
                 Written::Yes => return Ok(self.landed(retries, conflicts)),
                 Written::Exists => match self.whose(commit_id).await? {
                     Whose::Ours => return Ok(self.landed(retries, conflicts)),
@@ -85,11 +89,10 @@ impl Committer {
                         "the store says that the version exists, but it can't be read".to_owned()
                     }
                 },
-                Written::Unknown(problem) => problem,
                 Written::Refused(problem) => return Err(self.failed(start, retries + 1, problem)),
             };
             retries += 1;
-            if start.elapsed() > self.timeout {
+            if tried.elapsed() > self.timeout {
                 return Err(self.failed(start, retries, problem));
             }
             // Full jitter: contenders that lost to the same commit must not meet again.
@@ -214,7 +217,7 @@ mod tests {
         let (_server, lake) = table().await;
         let (commit_id, bytes) = entry();
         // It was applied; only the answer got lost, so the committer PUTs the same bytes again.
-        assert!(matches!(lake.write_entry(2, bytes.clone(), commit_id).await, Written::Yes));
+        assert!(matches!(lake.write_entry(2, bytes.clone(), commit_id).await.unwrap(), (Written::Yes, 1)));
         let committed = Committer::after(lake.clone(), 1).commit(bytes, commit_id).await.unwrap();
         assert_eq!(committed, Committed { version: 2, retries: 0, conflicts: 0 });
         assert_eq!(versions(&lake).await, [0, 1, 2]);
@@ -225,7 +228,7 @@ mod tests {
         let (_server, lake) = table().await;
         for version in 2..5 {
             let (commit_id, bytes) = entry();
-            assert!(matches!(lake.write_entry(version, bytes, commit_id).await, Written::Yes));
+            assert!(matches!(lake.write_entry(version, bytes, commit_id).await.unwrap(), (Written::Yes, 1)));
         }
         let (commit_id, bytes) = entry();
         let mut committer = Committer::after(lake.clone(), 1);

@@ -11,11 +11,10 @@
 use std::future::{Future, poll_fn};
 use std::ops::RangeInclusive;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_array::Array;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::blocking::{QUICK_BYTES, off_the_runtime};
@@ -23,12 +22,12 @@ use super::entry::{Add, EndOfStream, Origin};
 use super::error::QueueError;
 use super::lake::Lake;
 use super::parquet_file::{Chunk, Decoded, decode};
+use super::permits::{Bounds, Permits};
 use super::poll::Poll;
 use super::stamps::Stamps;
 use super::table::{self, Access};
 use super::tail::{Found, Tail};
 use crate::clock::Anchor;
-use crate::storage::one_line;
 
 /// Where in the log a consumer begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -187,7 +186,17 @@ impl Consumer {
                     Start::Version(version) if version < oldest => {
                         return Err(QueueError::CleanedAway { gone: version..=oldest - 1, oldest });
                     }
-                    Start::Version(version) => (version, None),
+                    Start::Version(version) => {
+                        if version > opened.version + 1 {
+                            tracing::warn!(
+                                "version {version} of {} isn't there yet, the latest is {}; it is waited for, and what comes \
+                                 before it is passed over",
+                                lake.describe(),
+                                opened.version
+                            );
+                        }
+                        (version, None)
+                    }
                 }
             }
         };
@@ -196,8 +205,7 @@ impl Consumer {
             tail: Tail::from(lake.clone(), first_version, options.poll, options.ignore_removes),
             lake: lake.clone(),
             anchor: options.anchor,
-            permits: Pool::new(options.permits),
-            bytes: Pool::new(options.max_inflight_bytes),
+            bounds: Bounds::new(options.permits, options.max_inflight_bytes),
             slots: sender,
         };
         let follower = tokio::spawn(follower.run());
@@ -264,8 +272,7 @@ struct Follower {
     lake: Lake,
     anchor: Anchor,
     tail: Tail,
-    permits: Pool,
-    bytes: Pool,
+    bounds: Bounds,
     slots: mpsc::Sender<Slot>,
 }
 
@@ -290,10 +297,7 @@ impl Follower {
         let Found { version, entry } = found;
         let discovered_us = self.anchor.now_us();
         for add in entry.adds {
-            let permits = Permits {
-                _messages: self.permits.take(add.rows.unwrap_or(1)).await,
-                _bytes: self.bytes.take(add.size).await,
-            };
+            let permits = self.bounds.take(add.rows.unwrap_or(1), add.size).await;
             let fetch = Fetch {
                 lake: self.lake.clone(),
                 anchor: self.anchor.clone(),
@@ -330,14 +334,9 @@ impl Fetch {
             Err(reason) => return Ok(self.lost(reason)),
         };
         let file = match self.lake.read_file(&key).await {
-            Ok(file) => file,
-            Err(object_store::Error::NotFound { .. }) => {
-                return Ok(self.lost("it is no longer there".to_owned()));
-            }
-            Err(error) => {
-                let what = format!("GET of data file {} of version {}", self.add.path, self.version);
-                return Err(QueueError::Request { what, detail: one_line(&error) });
-            }
+            Ok(Some(file)) => file,
+            Ok(None) => return Ok(self.lost("it is no longer there".to_owned())),
+            Err(error) => return Err(error),
         };
         let fetched_us = self.anchor.now_us();
         let is_quick = file.len() <= QUICK_BYTES;
@@ -371,32 +370,5 @@ impl Fetch {
     fn lost(self, reason: String) -> Received {
         let Add { path, rows, origin, .. } = self.add;
         Received::Lost(LostFile { version: self.version, path, rows, origin, reason })
-    }
-}
-
-#[derive(Debug)]
-struct Permits {
-    _messages: Option<OwnedSemaphorePermit>,
-    _bytes: Option<OwnedSemaphorePermit>,
-}
-
-/// A bound on what is in flight.
-#[derive(Debug)]
-struct Pool {
-    semaphore: Arc<Semaphore>,
-    size: u32,
-}
-
-impl Pool {
-    fn new(size: usize) -> Self {
-        let size = size.clamp(1, u32::MAX as usize) as u32;
-        Self { semaphore: Arc::new(Semaphore::new(size as usize)), size }
-    }
-
-    /// Waits for `amount`, or for the whole of the pool where it is less than that. `None` only if the
-    /// pool were closed, which it never is.
-    async fn take(&self, amount: u64) -> Option<OwnedSemaphorePermit> {
-        let amount = amount.min(u64::from(self.size)) as u32;
-        self.semaphore.clone().acquire_many_owned(amount).await.ok()
     }
 }

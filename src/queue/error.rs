@@ -18,6 +18,18 @@ pub enum QueueError {
         /// What the store said.
         detail: String,
     },
+    /// The store has not answered anything for the stall timeout.
+    #[error(
+        "the store has not answered for {seconds:.0} s: {detail}; check {place}, or wait longer with --stall-timeout-seconds"
+    )]
+    Stalled {
+        /// Which store.
+        place: String,
+        /// For how long.
+        seconds: f64,
+        /// What was asked, and what came of it.
+        detail: String,
+    },
     /// A commit was refused or could not be brought to an end.
     #[error(
         "version {version} could not be committed after {attempts} attempts in {elapsed_seconds:.1} s: {detail}"

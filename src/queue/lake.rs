@@ -1,5 +1,6 @@
 //! One table's place on the store, and the few requests the queue makes of its log.
 
+use std::error::Error;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -13,7 +14,8 @@ use url::Url;
 use uuid::Uuid;
 
 use super::error::QueueError;
-use crate::storage::{Prefix, Store, one_line};
+use super::patience::{Trouble, until_answered};
+use crate::storage::{Prefix, Store, may_heal, one_line};
 
 /// A table's place: a store and a prefix. Nothing need be there yet. Cheap to clone.
 #[derive(Clone)]
@@ -23,7 +25,7 @@ pub struct Lake {
     log: LogStoreRef,
 }
 
-/// What came of a PUT of a log entry.
+/// The answer to a PUT of a log entry.
 #[derive(Debug)]
 pub(super) enum Written {
     /// It is there, and it is ours.
@@ -32,8 +34,6 @@ pub(super) enum Written {
     Exists,
     /// The store refused for a reason that a retry won't change; nothing was written.
     Refused(String),
-    /// No telling: it may be there or not.
-    Unknown(String),
 }
 
 impl Lake {
@@ -75,27 +75,37 @@ impl Lake {
 
     /// GETs a version's entry; `None` when it isn't there.
     pub(super) async fn read_entry(&self, version: u64) -> Result<Option<Bytes>, QueueError> {
-        self.log.read_commit_entry(version).await.map_err(|error| QueueError::Request {
-            what: format!("GET of version {version} of {}", self.describe()),
-            detail: one_line(&error),
+        let what = || format!("GET of version {version} of {}", self.describe());
+        until_answered(&self.store, what, || async {
+            self.log.read_commit_entry(version).await.map_err(|error| request(what(), &error))
         })
+        .await
     }
 
-    /// PUTs a version's entry with `If-None-Match: *`.
-    pub(super) async fn write_entry(&self, version: u64, entry: Bytes, commit_id: Uuid) -> Written {
-        let written = self.log.write_commit_entry(version, CommitOrBytes::LogBytes(entry), commit_id).await;
-        match written {
-            Ok(()) => Written::Yes,
-            Err(TransactionError::VersionAlreadyExists(_)) => Written::Exists,
-            Err(TransactionError::ObjectStore { source }) => match &source {
-                object_store::Error::PermissionDenied { .. }
-                | object_store::Error::Unauthenticated { .. }
-                | object_store::Error::NotFound { .. }
-                | object_store::Error::NotImplemented { .. } => Written::Refused(one_line(&source)),
-                _ => Written::Unknown(one_line(&source)),
-            },
-            Err(error) => Written::Unknown(one_line(&error)),
-        }
+    /// PUTs a version's entry with `If-None-Match: *`, and says how often. Where the answer is lost, the same
+    /// bytes are PUT there again, so that what [`Written::Exists`] may be ours.
+    pub(super) async fn write_entry(
+        &self,
+        version: u64,
+        entry: Bytes,
+        commit_id: Uuid,
+    ) -> Result<(Written, u32), QueueError> {
+        let what = || format!("PUT of version {version} of {}", self.describe());
+        let mut sent = 0;
+        let written = until_answered(&self.store, what, || {
+            sent += 1;
+            let entry = CommitOrBytes::LogBytes(entry.clone());
+            async move {
+                match self.log.write_commit_entry(version, entry, commit_id).await {
+                    Ok(()) => Ok(Written::Yes),
+                    Err(TransactionError::VersionAlreadyExists(_)) => Ok(Written::Exists),
+                    Err(error) if may_heal(&error) => Err(request(what(), &error)),
+                    Err(error) => Ok(Written::Refused(one_line(&error))),
+                }
+            }
+        });
+        let written = written.await?;
+        Ok((written, sent))
     }
 
     /// LISTs the versions in the log, ascending: those after `after`, at most `limit` of them.
@@ -105,6 +115,14 @@ impl Lake {
         after: Option<u64>,
         limit: usize,
     ) -> Result<Vec<u64>, QueueError> {
+        let what = || format!("LIST of the log of {}", self.describe());
+        until_answered(&self.store, what, || async {
+            self.list(after, limit).await.map_err(|error| request(what(), &error))
+        })
+        .await
+    }
+
+    async fn list(&self, after: Option<u64>, limit: usize) -> object_store::Result<Vec<u64>> {
         let log = self.prefix.child("_delta_log");
         let objects = self.store.objects();
         let mut listing = match after {
@@ -115,11 +133,7 @@ impl Lake {
         while versions.len() < limit
             && let Some(object) = listing.next().await
         {
-            let object = object.map_err(|error| QueueError::Request {
-                what: format!("LIST of the log of {}", self.describe()),
-                detail: one_line(&error),
-            })?;
-            versions.extend(object.location.filename().and_then(version_of_entry));
+            versions.extend(object?.location.filename().and_then(version_of_entry));
         }
         versions.sort_unstable();
         Ok(versions)
@@ -140,8 +154,20 @@ impl Lake {
         Path::parse(key).map_err(|error| error.to_string())
     }
 
-    /// GETs a data file whole.
-    pub(super) async fn read_file(&self, key: &Path) -> object_store::Result<Bytes> {
+    /// GETs a data file whole; `None` when it isn't there.
+    pub(super) async fn read_file(&self, key: &Path) -> Result<Option<Bytes>, QueueError> {
+        let what = || format!("GET of data file {key}");
+        until_answered(&self.store, what, || async {
+            match self.get(key).await {
+                Ok(file) => Ok(Some(file)),
+                Err(object_store::Error::NotFound { .. }) => Ok(None),
+                Err(error) => Err(request(what(), &error)),
+            }
+        })
+        .await
+    }
+
+    async fn get(&self, key: &Path) -> object_store::Result<Bytes> {
         use object_store::ObjectStoreExt;
         self.store.objects().get(key).await?.bytes().await
     }
@@ -149,12 +175,13 @@ impl Lake {
     /// PUTs a data file of ours.
     pub(super) async fn write_file(&self, name: &str, body: Bytes) -> Result<(), QueueError> {
         use object_store::ObjectStoreExt;
-        self.store.objects().put(&self.prefix.join(name), body.into()).await.map(drop).map_err(|error| {
-            QueueError::Request {
-                what: format!("PUT of {name} to {}", self.describe()),
-                detail: one_line(&error),
-            }
+        let what = || format!("PUT of {name} to {}", self.describe());
+        let key = self.prefix.join(name);
+        until_answered(&self.store, what, || {
+            let stored = self.store.objects().put(&key, body.clone().into());
+            async move { stored.await.map(drop).map_err(|error| request(what(), &error)) }
         })
+        .await
     }
 }
 
@@ -162,6 +189,12 @@ impl std::fmt::Debug for Lake {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Lake({})", self.describe())
     }
+}
+
+/// A request of the queue's own that came to nothing.
+fn request(what: String, error: &(dyn Error + 'static)) -> Trouble {
+    let detail = one_line(error);
+    Trouble { error: QueueError::Request { what, detail }, may_heal: may_heal(error) }
 }
 
 /// The URL of a prefix. Its segments are encoded, so that `?`, `#` and `%` in a key stay what they are.

@@ -41,6 +41,8 @@ mod error;
 pub(crate) mod hot;
 mod lake;
 mod parquet_file;
+mod patience;
+mod permits;
 mod poll;
 mod preload;
 mod producer;

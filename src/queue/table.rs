@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use deltalake::DeltaTableError;
 use deltalake::kernel::{DataType, PrimitiveType, Snapshot};
 use deltalake::operations::create::CreateBuilder;
 use deltalake::protocol::SaveMode;
@@ -14,8 +15,9 @@ use serde::Deserialize;
 use super::entry::{Metadata, Protocol};
 use super::error::QueueError;
 use super::lake::Lake;
+use super::patience::{Trouble, until_answered};
 use crate::clock::monotonic_ns;
-use crate::storage::one_line;
+use crate::storage::{may_heal, one_line};
 
 /// The message.
 pub(super) const DATA: &str = "data";
@@ -34,9 +36,15 @@ const WRITER_FEATURES: &[&str] = &["appendOnly", "invariants"];
 /// Creates the table if it isn't there. Two producers may try at once: one wins, both go on.
 pub(super) async fn create_if_absent(lake: &Lake) -> Result<(), QueueError> {
     // delta-rs would load a table that is there, with all its files, only to leave it alone.
-    if !lake.list_versions(None, 1).await?.is_empty() {
-        return Ok(());
-    }
+    if lake.list_versions(None, 1).await?.is_empty() { create(lake).await } else { Ok(()) }
+}
+
+pub(super) async fn create(lake: &Lake) -> Result<(), QueueError> {
+    let what = || format!("creating the table at {}", lake.describe());
+    until_answered(lake.store(), what, || try_to_create(lake)).await
+}
+
+async fn try_to_create(lake: &Lake) -> Result<(), Trouble> {
     let created = CreateBuilder::new()
         .with_log_store(lake.log().clone())
         .with_save_mode(SaveMode::Ignore)
@@ -51,12 +59,24 @@ pub(super) async fn create_if_absent(lake: &Lake) -> Result<(), QueueError> {
         .await;
     match created {
         Ok(_) => Ok(()),
+        Err(error) if unanswered(lake, &error) => Err(trouble(lake, "create", &error)),
         // Somebody else's version 0 came first.
         Err(_) if lake.read_entry(0).await?.is_some() => Ok(()),
-        Err(error) => {
-            Err(QueueError::Table { action: "create", place: lake.describe(), detail: one_line(&error) })
-        }
+        Err(error) => Err(trouble(lake, "create", &error)),
     }
+}
+
+fn trouble(lake: &Lake, action: &'static str, error: &DeltaTableError) -> Trouble {
+    Trouble {
+        error: QueueError::Table { action, place: lake.describe(), detail: one_line(error) },
+        may_heal: unanswered(lake, error),
+    }
+}
+
+/// Whether what delta-rs did failed because the store didn't answer. Its kernel doesn't always hand the cause on;
+/// then it tells that the last attempt on the wire was one that failed.
+fn unanswered(lake: &Lake, error: &DeltaTableError) -> bool {
+    may_heal(error) || lake.store().pulse().failure().is_some()
 }
 
 /// A table as it stands.
@@ -75,10 +95,15 @@ pub(super) struct Opened {
 /// data files there are isn't asked: on an old table that is a list of many thousands, and nobody here
 /// needs it.
 pub(super) async fn open(lake: &Lake) -> Result<Opened, QueueError> {
+    let what = || format!("opening the table at {}", lake.describe());
+    until_answered(lake.store(), what, || try_to_open(lake)).await
+}
+
+async fn try_to_open(lake: &Lake) -> Result<Opened, Trouble> {
     let failed = |detail: String| QueueError::Table { action: "open", place: lake.describe(), detail };
     let started_ns = monotonic_ns();
     let snapshot =
-        Snapshot::try_new(lake.log().as_ref(), None).await.map_err(|error| failed(one_line(&error)))?;
+        Snapshot::try_new(lake.log().as_ref(), None).await.map_err(|error| trouble(lake, "open", &error))?;
     let took = Duration::from_nanos(monotonic_ns() - started_ns);
     // Through JSON, the form in which the log has them: one type and one check for both ways.
     let read = |value: Result<serde_json::Value, serde_json::Error>| {

@@ -34,6 +34,9 @@ fn columns(percentiles: &Percentiles, step: &StepReport) -> Vec<(String, String)
         (format!("p{percentile}"), seconds(found.map(|chosen| chosen.us as f64)))
     });
 
+    let longest_stall_seconds =
+        producer.store_stalls.longest_seconds.max(consumer.store_stalls.longest_seconds);
+
     let mut columns = vec![
         ("rate".to_owned(), step.rate.to_string()),
         ("verdict".to_owned(), step.verdict.outcome.name().to_owned()),
@@ -68,6 +71,9 @@ fn columns(percentiles: &Percentiles, step: &StepReport) -> Vec<(String, String)
         ("consumer_cold_open".to_owned(), seconds(consumer.cold_open_seconds.map(|seconds| seconds * 1e6))),
         count("commits", producer.commits),
         count("commit_retries", producer.commit_retries),
+        count("conflicts", producer.conflicts),
+        count("wasted_data_puts", producer.wasted_data_puts),
+        count("wasted_commit_puts", producer.wasted_commit_puts),
         count("data_puts", producer.requests.attempts(Purpose::DataPut)),
         count("commit_puts", producer.requests.attempts(Purpose::CommitPut)),
         count("commit_gets_hit", consumer.requests.attempts(Purpose::CommitGetHit)),
@@ -79,6 +85,10 @@ fn columns(percentiles: &Percentiles, step: &StepReport) -> Vec<(String, String)
         count("checkpoint_requests", producer.checkpoint_requests.total()),
         count("producer_peak_rss_bytes", producer.effort.peak_rss_bytes),
         count("consumer_peak_rss_bytes", consumer.effort.peak_rss_bytes),
+        count("producer_store_stalls", producer.store_stalls.count),
+        count("consumer_store_stalls", consumer.store_stalls.count),
+        ("longest_store_stall".to_owned(), seconds(Some(longest_stall_seconds * 1e6))),
+        ("recovery".to_owned(), seconds(consumer.recovery_seconds.map(|seconds| seconds * 1e6))),
         ("producer_rss_growth".to_owned(), share(step.rss_growth.producer)),
         ("consumer_rss_growth".to_owned(), share(step.rss_growth.consumer)),
     ]);

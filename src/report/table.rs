@@ -128,6 +128,25 @@ fn row(step: &StepReport) -> [String; 13] {
     ]
 }
 
+/// The stalls of the store, as the role saw them that waited longest.
+fn stalls(step: &StepReport) -> Option<String> {
+    let (producer, consumer) = (step.producer.store_stalls, step.consumer.store_stalls);
+    let stalls = if producer.longest_seconds > consumer.longest_seconds { producer } else { consumer };
+    let (count, total, longest) = (stalls.count, stalls.total_seconds, stalls.longest_seconds);
+    let caught_up = match step.consumer.recovery_seconds {
+        Some(seconds) => format!("caught up {seconds:.1} s after its answer"),
+        None => "nothing was due after its answer".to_owned(),
+    };
+    match count {
+        0 => None,
+        1 => Some(format!("the store did not answer for {longest:.1} s; {caught_up}")),
+        _ => Some(format!(
+            "the store did not answer {} times, for {total:.1} s together and {longest:.1} s at the longest; {caught_up}",
+            grouped(count)
+        )),
+    }
+}
+
 fn notes(step: &StepReport) -> Vec<String> {
     let consumer = &step.consumer;
     let mut notes = step.verdict.reasons.clone();
@@ -144,6 +163,7 @@ fn notes(step: &StepReport) -> Vec<String> {
     count(consumer.integrity.beyond_end(), "messages came beyond their stream's end");
     count(consumer.unreadable, "messages had no readable stamp");
     count(consumer.negative_latencies, "messages seem to have come before they were due (clock)");
+    notes.extend(stalls(step));
     for stream in &consumer.integrity.streams {
         if let Some((first, last)) = stream.first_lost.first() {
             notes.push(format!("producer {} lost {first}-{last} first", stream.stream.producer));

@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::*;
-use crate::events::{CheckpointCounts, ConsumerSummary, Ended, ProducerSummary, Requests};
+use crate::events::{CheckpointCounts, ConsumerSummary, Ended, ProducerSummary, Requests, StoreStalls};
 use crate::machine::{Effort, Machine};
 use crate::measure::{Integrity, Percentiles, Sample};
 use crate::queue::ProducerEpoch;
@@ -24,6 +24,8 @@ fn nothing_measured() -> StepReport {
         commits: 0,
         commit_retries: 0,
         conflicts: 0,
+        wasted_data_puts: 0,
+        wasted_commit_puts: 0,
         commit_time: None,
         cold_open_seconds: 0.0,
         checkpoints: CheckpointCounts::default(),
@@ -33,6 +35,7 @@ fn nothing_measured() -> StepReport {
         store_server: None,
         wall_clock_step_us: 0,
         store_clock: None,
+        store_stalls: StoreStalls::default(),
         requests: requests.clone(),
         running_requests: requests.clone(),
     };
@@ -55,6 +58,8 @@ fn nothing_measured() -> StepReport {
         last_version: None,
         receiving_seconds: 0.0,
         store_clock: None,
+        store_stalls: StoreStalls::default(),
+        recovery_seconds: None,
         wall_clock_step_us: 0,
         effort,
         requests: requests.clone(),
@@ -152,6 +157,7 @@ fn what_was_not_measured_is_empty_null_or_a_dash() {
             "discovered_p50",
             "discovered_p99",
             "consumer_cold_open",
+            "recovery",
             "producer_rss_growth",
             "consumer_rss_growth",
         ]

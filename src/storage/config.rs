@@ -50,6 +50,8 @@ pub struct Overrides {
     pub request_timeout: Option<Duration>,
     /// `--retry-timeout-seconds`; 60 s when absent.
     pub retry_timeout: Option<Duration>,
+    /// `--stall-timeout-seconds`; 120 s when absent.
+    pub stall_timeout: Option<Duration>,
 }
 
 /// A validated description of one bucket on one store.
@@ -67,8 +69,10 @@ pub struct Config {
     pub credentials: Credentials,
     /// Longest a single attempt may take, connecting and body included.
     pub request_timeout: Duration,
-    /// Longest that a request is retried, all attempts together.
+    /// Longest that a request is retried, all attempts together, while the store answers others.
     pub retry_timeout: Duration,
+    /// Longest that a role goes on without any answer.
+    pub stall_timeout: Duration,
 }
 
 /// What is wrong with the configuration; each names the variable or flag to set.
@@ -185,6 +189,7 @@ impl Config {
             credentials,
             request_timeout: overrides.request_timeout.unwrap_or(Duration::from_secs(30)),
             retry_timeout: overrides.retry_timeout.unwrap_or(Duration::from_secs(60)),
+            stall_timeout: overrides.stall_timeout.unwrap_or(Duration::from_secs(120)),
         })
     }
 

@@ -20,6 +20,8 @@ use object_store::client::{
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
+use super::error::one_line;
+use super::pulse::Pulse;
 use super::store_clock::{OffsetBounds, StoreClock};
 use crate::clock;
 
@@ -96,6 +98,8 @@ pub struct RequestCounts {
     server: OnceLock<String>,
     /// What their dates say of its clock.
     clock: Mutex<OffsetBounds>,
+    /// When they came.
+    pulse: Pulse,
 }
 
 impl RequestCounts {
@@ -111,6 +115,12 @@ impl RequestCounts {
     ) {
         let purpose = Purpose::of(method, path, query, status);
         let counter = &self.by_purpose[purpose as usize];
+        match status {
+            // No answer: whoever sent it knows why.
+            None => {}
+            Some(status @ (408 | 429 | 500..)) => self.pulse.failed(|| format!("status {status}")),
+            Some(_) => self.pulse.answered(),
+        }
         counter.attempts.fetch_add(1, Relaxed);
         // An absent object and a condition that does not hold are answers, not failures.
         if !matches!(status, Some(200..=399 | 404 | 412)) {
@@ -118,6 +128,11 @@ impl RequestCounts {
         }
         counter.bytes_sent.fetch_add(sent, Relaxed);
         counter.bytes_received.fetch_add(received, Relaxed);
+    }
+
+    /// When the store last answered, and for how long it did not.
+    pub fn pulse(&self) -> &Pulse {
+        &self.pulse
     }
 
     /// The store's clock against ours, as far as the answers tell.
@@ -270,7 +285,10 @@ impl HttpService for CountingService {
                 self.counts.look_at(response.headers(), asked_us);
                 (Some(response.status().as_u16()), content_length(response.headers()))
             }
-            Err(_) => (None, 0),
+            Err(error) => {
+                self.counts.pulse.failed(|| one_line(error));
+                (None, 0)
+            }
         };
         self.counts.record(method.as_str(), uri.path(), uri.query(), status, sent, received);
         response

@@ -15,6 +15,14 @@ pub enum StorageError {
         /// What the connection said.
         detail: String,
     },
+    /// It answers that it can't just now.
+    #[error("{place} fails: {detail}")]
+    Failing {
+        /// Which store.
+        place: String,
+        /// What it said.
+        detail: String,
+    },
     /// The store rejects the key or its signature.
     #[error(
         "the store rejects the credentials ({code}): check the access key and the secret key for {place}"
@@ -107,14 +115,43 @@ impl StorageError {
             (Some("NoSuchBucket"), _) => Self::NoBucket { place },
             (Some(code), Some(401 | 403)) => Self::Denied { place, detail: code.to_owned() },
             (None, Some(401 | 403)) => Self::Denied { place, detail: "no reason given".to_owned() },
+            (_, Some(429 | 500..)) => Self::Failing { place, detail: one_line(error) },
             _ => Self::Other(format!("{place}: {}", one_line(error))),
         }
+    }
+
+    /// Whether the same request may succeed a little later, with nothing else changed.
+    pub fn may_heal(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Failing { .. })
     }
 
     /// Wraps an error of `object_store`, keeping what matters on one line.
     pub fn from_object_store(error: object_store::Error) -> Self {
         Self::Other(one_line(&error))
     }
+}
+
+/// Whether what failed may succeed a little later, with nothing else changed: `object_store` is among its
+/// causes and had no answer from the store, or one that says "not now" (5xx, 429, 408).
+pub fn may_heal(error: &(dyn Error + 'static)) -> bool {
+    let mut causes = std::iter::successors(Some(error), |cause: &&(dyn Error + 'static)| (*cause).source());
+    match causes.find_map(|cause| cause.downcast_ref::<object_store::Error>()) {
+        Some(error @ object_store::Error::Generic { .. }) => {
+            let text = one_line(error);
+            match status(&text) {
+                Some(status) => matches!(status, 408 | 429 | 500..),
+                None => !text.contains("redirect without LOCATION"),
+            }
+        }
+        // The others are answers.
+        Some(_) | None => false,
+    }
+}
+
+/// The HTTP status that an error of `object_store` tells of, whose type it keeps to itself.
+fn status(text: &str) -> Option<u16> {
+    let (_, rest) = text.split_once("non-2xx status code: ")?;
+    rest.get(..3)?.parse().ok()
 }
 
 /// An error and its causes on one line: no repetition of what the outer text already says, no line

@@ -16,9 +16,11 @@ mod error;
 mod lake_path;
 mod lock;
 mod preflight;
+mod pulse;
 mod store_clock;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use aws_sdk_s3::config::{
     BehaviorVersion, Region, RequestChecksumCalculation, StalledStreamProtectionConfig,
@@ -30,11 +32,15 @@ use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
 pub use admin::Admin;
 pub use config::{Backend, Config, ConfigError, Credentials, Overrides};
 pub use counting::{Purpose, RequestCounts, RequestRow, Requests};
-pub use error::{StorageError, one_line};
+pub use error::{StorageError, may_heal, one_line};
 pub use lake_path::{LakePath, Prefix};
 pub use lock::PrefixLock;
 pub use preflight::{Check, RoundTrip, preflight, round_trips};
+pub use pulse::{AnsweredTime, Asking, Pulse, Silence, StoreStalls};
 pub use store_clock::StoreClock;
+
+/// Longest pause between two attempts of a request: a store that answers again is soon noticed.
+pub const LONGEST_BACK_OFF: Duration = Duration::from_secs(1);
 
 /// A connection to one bucket: the two clients of one configuration, and the count of what they
 /// sent. Cheap to clone.
@@ -66,7 +72,7 @@ impl Store {
                 // The deadline ends it; this is only in the way of error messages.
                 max_retries: 10_000,
                 retry_timeout: config.retry_timeout,
-                backoff: BackoffConfig::default(),
+                backoff: BackoffConfig { max_backoff: LONGEST_BACK_OFF, ..BackoffConfig::default() },
             })
             .with_client_options(
                 ClientOptions::new()
@@ -136,6 +142,17 @@ impl Store {
     /// The store's clock against this host's, from the answers so far.
     pub fn clock(&self) -> Option<StoreClock> {
         self.requests.store_clock()
+    }
+
+    /// When the store last answered, and for how long it did not.
+    pub fn pulse(&self) -> &Pulse {
+        self.requests.pulse()
+    }
+
+    /// Begins to measure the time in which the store answers; what it doesn't is left out, up to the stall
+    /// timeout.
+    pub fn answered_time(&self) -> AnsweredTime<'_> {
+        AnsweredTime::begin(self.pulse(), self.config.stall_timeout)
     }
 
     /// What has been sent so far by both clients, each attempt counted.

@@ -180,3 +180,38 @@ fn two_producers_that_start_at_once_share_a_table_and_lose_nothing() {
     consumer.check(consumed["received"] == 2000, "not 2,000 received");
     consumer.check(consumed["lost_files"] == 0, "files were lost");
 }
+
+#[test]
+fn eight_producers_on_one_table_say_what_their_contention_costs() {
+    let store = Store::start();
+    let consumer =
+        store.s3mq("consumer --lake-path crowded --producers 8 --autocommit-duration-ms 50").spawn();
+    let producers = [0, 1, 2, 3, 4, 5, 6, 7].map(|id| {
+        let command = format!(
+            "producer --lake-path crowded --rate 100 --seconds-to-stream 5 --autocommit-duration-ms 50 --producer-id {id}"
+        );
+        store.s3mq(&command).spawn()
+    });
+    let (mut conflicts, mut wasted) = (0, 0);
+    for producer in producers {
+        let producer = producer.finish();
+        producer.exits(0);
+        let produced = producer.event("produced");
+        let count = |name: &str| produced[name].as_u64().unwrap();
+        producer.check(count("committed") == 500, "not all were committed");
+        producer.check(count("wasted_data_puts") == 0, "a data file was stored and not committed");
+        // Each is a PUT that somebody else's commit was faster than; there were no others.
+        producer.check(
+            count("wasted_commit_puts") == count("commit_retries"),
+            "the PUTs on the wire are not those that were sent again",
+        );
+        producer
+            .check(count("conflicts") >= count("commit_retries"), "a PUT was sent again without a conflict");
+        conflicts += count("conflicts");
+        wasted += count("wasted_commit_puts");
+    }
+    let consumer = consumer.finish();
+    consumer.exits(0);
+    consumer.check(consumer.event("consumed")["received"] == 4_000, "not 4,000 received");
+    consumer.check(conflicts > 0 && wasted > 0, format_args!("{conflicts} conflicts, {wasted} PUTs wasted"));
+}

@@ -1,0 +1,51 @@
+//! How much may be fetched and not delivered yet.
+
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// What a file that is fetched takes of the bounds, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Permits {
+    _messages: Option<OwnedSemaphorePermit>,
+    _bytes: Option<OwnedSemaphorePermit>,
+}
+
+/// Bounds on what is in flight: messages, and bytes of data files.
+#[derive(Debug)]
+pub(super) struct Bounds {
+    messages: Pool,
+    bytes: Pool,
+}
+
+impl Bounds {
+    pub(super) fn new(messages: usize, bytes: usize) -> Self {
+        Self { messages: Pool::new(messages), bytes: Pool::new(bytes) }
+    }
+
+    /// Waits until there is room for a file of this many messages and bytes. One that is larger than a bound
+    /// takes all of it, and so is alone.
+    pub(super) async fn take(&self, messages: u64, bytes: u64) -> Permits {
+        Permits { _messages: self.messages.take(messages).await, _bytes: self.bytes.take(bytes).await }
+    }
+}
+
+#[derive(Debug)]
+struct Pool {
+    semaphore: Arc<Semaphore>,
+    size: u32,
+}
+
+impl Pool {
+    fn new(size: usize) -> Self {
+        let size = size.clamp(1, u32::MAX as usize) as u32;
+        Self { semaphore: Arc::new(Semaphore::new(size as usize)), size }
+    }
+
+    /// Waits for `amount`, or for the whole of the pool where it is less than that. `None` only if the
+    /// pool were closed, which it never is.
+    async fn take(&self, amount: u64) -> Option<OwnedSemaphorePermit> {
+        let amount = amount.min(u64::from(self.size)) as u32;
+        self.semaphore.clone().acquire_many_owned(amount).await.ok()
+    }
+}
