@@ -68,13 +68,13 @@ impl Committer {
             self.look_up_tip().await?;
         }
         let start = Instant::now();
-        let lake = self.lake.clone();
-        let tried = lake.store().answered_time();
+        let store = self.lake.store().clone();
+        let tried = store.answered_time();
         let (mut retries, mut conflicts) = (0, 0);
         let mut back_off = FIRST_BACK_OFF;
         loop {
             let before = conflicts;
-            let (written, sent) = lake.write_entry(self.next, entry.clone(), commit_id).await?;
+            let (written, sent) = self.lake.write_entry(self.next, entry.clone(), commit_id).await?;
             retries += sent - 1;
             let problem = match written {
                 Written::Yes => return Ok(self.landed(retries, conflicts)),

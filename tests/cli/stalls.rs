@@ -254,11 +254,7 @@ fn a_store_that_never_answers_again_ends_the_roles_when_told() {
     store.signal(Signal::STOP);
     for role in [producer, consumer] {
         let role = role.finish_within(LIMIT);
-        role.exits(1).complains(&[
-            "has not answered for 3 s",
-            "s3://s3mq/queue",
-            "--stall-timeout-seconds",
-        ]);
+        role.exits(1).complains(&["has not answered for 3 s", "s3://s3mq/queue", "--stall-timeout-seconds"]);
         role.check(role.event("failed")["exit_code"] == 1, "the event says otherwise");
     }
 }
