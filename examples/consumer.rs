@@ -3,11 +3,23 @@
 //! Reads MINIO_S3_ENDPOINT, MINIO_S3_BUCKET, MINIO_S3_ACCESS_KEY and MINIO_S3_SECRET_ACCESS_KEY, which
 //! `s3mq serve` prints.
 
+use std::process::ExitCode;
+
 use s3mq::queue::{Consumer, ConsumerOptions, Lake, Received};
 use s3mq::storage::{Backend, Config, Overrides, Store};
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args().nth(1).ok_or("usage: consumer PATH")?;
     let config = Config::resolve(Backend::Minio, &Overrides::default(), |name| std::env::var(name).ok())?;
     let lake = Lake::new(&Store::connect(config).await?, path.parse()?)?;

@@ -1,7 +1,12 @@
 //! What this process took of its machine, and what machine that is.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
+
+use crate::clock::monotonic_ns;
 
 /// What a process took, from its start until now.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -10,12 +15,37 @@ pub struct Effort {
     pub cpu_seconds: f64,
     /// The most memory it held at once, in bytes; 0 where the system doesn't say.
     pub peak_rss_bytes: u64,
+    /// The longest that it stood still, in seconds: stopped, swapped out, or without a processor. 0 where
+    /// nobody watches ([`watch_pauses`]).
+    pub longest_pause_seconds: f64,
+}
+
+static LONGEST_PAUSE_NS: AtomicU64 = AtomicU64::new(0);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Watches from now on how long this process stands still, by a thread that looks ten times a second and notes
+/// how late it came to it. Without a thread to spare nobody watches.
+pub fn watch_pauses() {
+    let _ = std::thread::Builder::new().name("pauses".to_owned()).spawn(|| {
+        let mut looked_ns = monotonic_ns();
+        loop {
+            std::thread::sleep(LOOK_EVERY);
+            let now_ns = monotonic_ns();
+            let late_ns = (now_ns - looked_ns).saturating_sub(LOOK_EVERY.as_nanos() as u64);
+            LONGEST_PAUSE_NS.fetch_max(late_ns, Relaxed);
+            looked_ns = now_ns;
+        }
+    });
 }
 
 impl Effort {
     /// That of this process so far.
     pub fn so_far() -> Self {
-        Self { cpu_seconds: cpu_seconds(), peak_rss_bytes: status_kib("VmHWM:").unwrap_or(0) * 1024 }
+        Self {
+            cpu_seconds: cpu_seconds(),
+            peak_rss_bytes: status_kib("VmHWM:").unwrap_or(0) * 1024,
+            longest_pause_seconds: LONGEST_PAUSE_NS.load(Relaxed) as f64 / 1e9,
+        }
     }
 }
 

@@ -15,7 +15,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("units", &[]),
     ("stop", &[]),
     ("exit", &[]),
-    ("machine", &[]),
+    ("machine", &["clock"]),
     ("measure", &[]),
     // Pauses and time stamps; time is read nowhere else.
     ("server", &["clock"]),

@@ -24,6 +24,10 @@ mod log_age;
 mod manual;
 #[path = "cli/metadata_service.rs"]
 mod metadata_service;
+#[path = "cli/output.rs"]
+mod output;
+#[path = "cli/phases.rs"]
+mod phases;
 #[path = "cli/prefix.rs"]
 mod prefix;
 #[path = "cli/processes.rs"]

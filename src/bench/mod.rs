@@ -25,6 +25,52 @@ use crate::units::{Rate, Seconds};
 
 pub use step::ChildFlags;
 
+/// The file that lists the rates of a sweep.
+const SUMMARY: &str = "summary.csv";
+/// How long emptying a table may take when a bench ends early.
+const TIDY_GRACE: Duration = Duration::from_secs(2);
+
+/// The result files of one rate.
+struct Files {
+    /// The consumer's, which grow with the run.
+    rows: PathBuf,
+    hlog: PathBuf,
+    raw: PathBuf,
+    /// Those that are written when it is over.
+    intervals: PathBuf,
+    json: PathBuf,
+}
+
+impl Files {
+    fn of(config: &Config, rate: Rate) -> Self {
+        let file = |ending: &str| config.output_dir.join(format!("{rate}.{ending}"));
+        Self {
+            rows: file("csv"),
+            hlog: file("hlog"),
+            raw: file("raw.csv"),
+            intervals: file("intervals.csv"),
+            json: file("json"),
+        }
+    }
+
+    /// Removes what an earlier sweep left of this rate: the files of one rate are of one run.
+    fn discard(&self) -> std::io::Result<()> {
+        [&self.rows, &self.hlog, &self.raw, &self.intervals, &self.json]
+            .into_iter()
+            .try_for_each(|file| report::discard(file))
+    }
+
+    /// Marks as partial what the consumer finished of a rate that came to nothing all the same.
+    fn demote(&self) -> std::io::Result<()> {
+        [&self.rows, &self.hlog, &self.raw].into_iter().try_for_each(|file| report::demote(file))
+    }
+
+    /// Gives what the consumer left as partial its name.
+    fn promote(&self) -> std::io::Result<()> {
+        [&self.rows, &self.hlog, &self.raw].into_iter().try_for_each(|file| report::promote(file))
+    }
+}
+
 /// What a bench does. Validated.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -141,30 +187,50 @@ async fn sweep(
     faults: &(dyn Fn() -> Vec<FaultCount> + Sync),
     steps: &mut Vec<StepReport>,
 ) -> Result<(), BenchError> {
+    let summary = config.output_dir.join(SUMMARY);
+    // What it lists is about to be replaced: from now on it lists what this sweep has finished.
+    report::discard(&summary)?;
     for &rate in &config.rates {
         let prefix = config.prefix.child(&rate.to_string());
         // What an earlier run left there would be received as if it were ours.
         clean(store, &prefix, stop).await?;
-        let (step, timeline) = step::run(config, rate, &prefix, stop, console, faults).await?;
-        PartialFile::write_whole(
-            &config.output_dir.join(format!("{rate}.intervals.csv")),
-            &report::intervals_csv(&config.percentiles, &timeline),
-        )?;
-        PartialFile::write_whole(
-            &config.output_dir.join(format!("{rate}.json")),
-            &report::step_json(&config.info, &step),
-        )?;
+        let files = Files::of(config, rate);
+        files.discard()?;
+        let stepped = step::run(config, rate, &prefix, &files, stop, console, faults).await;
+        if stepped.is_err() {
+            if let Err(error) = files.demote() {
+                tracing::warn!("a file of a rate that came to nothing looks whole: {error}");
+            }
+            if !config.keep_data {
+                tidy(store, &prefix).await;
+            }
+        }
+        let (step, timeline) = stepped?;
+        PartialFile::write_whole(&files.intervals, &report::intervals_csv(&config.percentiles, &timeline))?;
+        PartialFile::write_whole(&files.json, &report::step_json(&config.info, &step))?;
         console.step_ended(&step);
         steps.push(step);
-        PartialFile::write_whole(
-            &config.output_dir.join("summary.csv"),
-            &report::summary_csv(&config.percentiles, steps),
-        )?;
+        PartialFile::write_whole(&summary, &report::summary_csv(&config.percentiles, steps))?;
         if !config.keep_data {
             clean(store, &prefix, stop).await?;
         }
     }
     Ok(())
+}
+
+/// Empties the table of a rate that came to nothing, if that is quickly done: nobody waits for long for a bench
+/// that has ended. What is left is emptied by the next run of that rate.
+async fn tidy(store: &Store, prefix: &Prefix) {
+    match tokio::time::timeout(TIDY_GRACE, store.admin().clean(prefix)).await {
+        Ok(Ok(_)) => {}
+        Ok(Err(error)) => tracing::warn!("objects are left below {prefix}: {error}"),
+        Err(_) => {
+            tracing::warn!(
+                "objects are left below {prefix}: the store took longer than {} s",
+                TIDY_GRACE.as_secs()
+            );
+        }
+    }
 }
 
 /// Empties a prefix; a store that answers nothing is asked again until the stall timeout.

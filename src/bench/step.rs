@@ -8,10 +8,11 @@ use tokio::time::Instant;
 use super::child::{Child, Said};
 use super::growth::growth;
 use super::verdict::{Evidence, verdict};
-use super::{BenchError, Config, Console, preload};
+use super::{BenchError, Config, Console, Files, preload};
 use crate::clock::Anchor;
 use crate::events::{ConsumerSummary, Ended, Event, Mark, ProducerSummary, ReceivedInterval, SentInterval};
-use crate::report::{Cost, FaultCount, RssGrowth, StepReport, TimelineRow, Usage, join, promote};
+use crate::exit::Exit;
+use crate::report::{Cost, FaultCount, RssGrowth, StepReport, TimelineRow, Usage, join};
 use crate::stop::Stop;
 use crate::storage::Prefix;
 use crate::units::{Rate, Seconds};
@@ -29,6 +30,8 @@ pub struct ChildFlags {
     pub environment: Vec<(String, String)>,
 }
 
+const INTERRUPTED: &str = "was interrupted by somebody else";
+
 /// Longest that a child may take to say that it is ready, and how much longer for each version that its table was
 /// preloaded with: without a checkpoint it reads them all, which was measured to take less than half of this.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -44,6 +47,7 @@ pub(super) async fn run(
     config: &Config,
     rate: Rate,
     prefix: &Prefix,
+    files: &Files,
     stop: &mut Stop,
     console: &mut impl Console,
     faults: &(dyn Fn() -> Vec<FaultCount> + Sync),
@@ -53,7 +57,7 @@ pub(super) async fn run(
     let messages = rate.messages_in(config.seconds);
     let anchor = Anchor::now();
     let (consumer_arguments, producer_arguments) =
-        arguments(config, rate, prefix, first_version, messages, &anchor);
+        arguments(config, rate, prefix, files, first_version, messages, &anchor);
     let shown =
         [&consumer_arguments, &producer_arguments].map(|arguments| format!("s3mq {}", arguments.join(" ")));
     console.step_started(rate, messages, &shown);
@@ -84,9 +88,7 @@ pub(super) async fn run(
     let Watched { sent, received, marks, producer, consumer, collapsed } = outcome?;
     if collapsed {
         // The consumer was asked to end and left its files marked as partial; what they hold is the result.
-        for name in result_files(rate) {
-            promote(&config.output_dir.join(name))?;
-        }
+        files.promote()?;
     }
     let interval_seconds = config.interval.as_f64();
     let interval_us = config.interval.as_duration().as_micros() as i64;
@@ -239,7 +241,7 @@ async fn watch(
                 match consumed.as_ref().map(|summary| summary.ended) {
                     None => return Err(failed(ended_early(status))),
                     Some(Ended::Interrupted) if !collapsed => {
-                        return Err(failed("was interrupted".to_owned()));
+                        return Err(failed(INTERRUPTED.to_owned()));
                     }
                     // It gave up on its own, which its rate does not survive either.
                     Some(Ended::DrainTimeout | Ended::WaitTimeout) => collapsed = true,
@@ -252,10 +254,10 @@ async fn watch(
     match (produced, consumed) {
         (Some(produced), Some(consumed)) => match consumed.ended {
             Ended::Interrupted if !collapsed => {
-                Err(BenchError::Role { rate, role: "consumer", problem: "was interrupted".to_owned() })
+                Err(BenchError::Role { rate, role: "consumer", problem: INTERRUPTED.to_owned() })
             }
             _ if produced.interrupted => {
-                Err(BenchError::Role { rate, role: "producer", problem: "was interrupted".to_owned() })
+                Err(BenchError::Role { rate, role: "producer", problem: INTERRUPTED.to_owned() })
             }
             _ => Ok(Watched {
                 sent: sent_intervals,
@@ -297,18 +299,17 @@ async fn sleep_until(deadline: Option<Instant>) {
 }
 
 fn ended_early(status: ExitStatus) -> String {
+    if status.code() == Some(i32::from(Exit::Interrupted.code())) {
+        return INTERRUPTED.to_owned();
+    }
     format!("ended early ({status})")
-}
-
-/// The files that a consumer writes: the rows, the interval log, and (where asked for) the raw values.
-fn result_files(rate: Rate) -> [String; 3] {
-    [format!("{rate}.csv"), format!("{rate}.hlog"), format!("{rate}.raw.csv")]
 }
 
 fn arguments(
     config: &Config,
     rate: Rate,
     prefix: &Prefix,
+    files: &Files,
     first_version: Option<u64>,
     messages: u64,
     anchor: &Anchor,
@@ -325,16 +326,13 @@ fn arguments(
         arguments.extend(config.flags.both.iter().cloned());
         arguments
     };
-    let result = |name: String| config.output_dir.join(name).display().to_string();
-
     let mut consumer = common("consumer");
     let mut flag = |name: &str, value: String| consumer.push(format!("{name}={value}"));
     flag("--start", first_version.map_or_else(|| "earliest".to_owned(), |version| version.to_string()));
-    let [rows, hlog, raw] = result_files(rate);
-    flag("--output-path", result(rows));
-    flag("--hlog-output", result(hlog));
+    flag("--output-path", files.rows.display().to_string());
+    flag("--hlog-output", files.hlog.display().to_string());
     if config.raw_output {
-        flag("--raw-output", result(raw));
+        flag("--raw-output", files.raw.display().to_string());
     }
     flag("--log-frequency", ((rate.per_second() / 2.0) as u64).max(1).to_string());
     flag("--warmup-seconds", config.warmup_seconds.to_string());

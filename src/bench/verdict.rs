@@ -8,8 +8,8 @@
 //! | `lossy` | committed messages were lost, unreadable, doubled or reordered, drained or not |
 //!
 //! A failing verdict is marked `harness-bound` where it may be our own fault: a role used more than
-//! 90 % of a core, or the pacer was late without the queue holding it up. Then the store isn't proven
-//! slow.
+//! 90 % of a core, or stood still for half a second or more (it was stopped, or the machine was), or the pacer was
+//! late without the queue holding it up. Then the store isn't proven slow.
 
 use std::time::Duration;
 
@@ -35,6 +35,8 @@ const LEAST_ACHIEVED: f64 = 0.99;
 const MOST_BACKLOG_GROWTH: f64 = 0.01;
 const MOST_LAG_INTERVALS: f64 = 3.0;
 const BUSY_CORE: f64 = 0.9;
+/// A busy machine takes a role's processors away for less.
+const LONG_PAUSE_SECONDS: f64 = 0.5;
 /// A pacer whose 99th percentile is later than this is late; it wakes every millisecond.
 const LATE_PACER_US: u64 = 20_000;
 
@@ -109,11 +111,14 @@ impl Evidence<'_> {
     fn harness_bounds(&self) -> Vec<String> {
         let (producer, consumer) = (self.producer, self.consumer);
         let mut bounds = Vec::new();
-        for (role, cpu_seconds, seconds) in [
-            ("producer", producer.effort.cpu_seconds, producer.sending_seconds),
-            ("consumer", consumer.effort.cpu_seconds, consumer.receiving_seconds),
+        for (role, effort, seconds) in [
+            ("producer", &producer.effort, producer.sending_seconds),
+            ("consumer", &consumer.effort, consumer.receiving_seconds),
         ] {
-            let share = cpu_seconds / seconds.max(1e-9);
+            if effort.longest_pause_seconds >= LONG_PAUSE_SECONDS {
+                bounds.push(format!("the {role} stood still for {:.1} s", effort.longest_pause_seconds));
+            }
+            let share = effort.cpu_seconds / seconds.max(1e-9);
             if share > BUSY_CORE && seconds > 1.0 {
                 bounds.push(format!("the {role} used {:.0} % of a core", 100.0 * share));
             }
@@ -150,7 +155,8 @@ mod tests {
             let by = json!({ "producer": 0, "epoch": "67e55044-10b1-426f-9247-bb680e5fe0c8" });
             let stream = json!({ "stream": by, "received": 20_000, "ended_with": 20_000, "lost": 0, "first_lost": [],
                                  "duplicated": 0, "out_of_order": 0, "beyond_end": 0 });
-            let effort = json!({ "cpu_seconds": 2.0, "peak_rss_bytes": 30_000_000 });
+            let effort =
+                json!({ "cpu_seconds": 2.0, "peak_rss_bytes": 30_000_000, "longest_pause_seconds": 0.01 });
             let row = |second: u32| TimelineRow {
                 time_from_start_seconds: f64::from(second),
                 sent: if second <= 20 { 1_000 } else { 0 },
@@ -276,6 +282,17 @@ mod tests {
         assert!(!busy.verdict().harness_bound);
         busy.producer["achieved_rate"] = json!(900.0);
         assert_eq!(busy.verdict().to_string(), "degrading (harness-bound)");
+
+        let mut stopped = Run::well();
+        stopped.consumer["effort"]["longest_pause_seconds"] = json!(5.0);
+        assert!(!stopped.verdict().harness_bound);
+        stopped.collapsed = true;
+        let verdict = stopped.verdict();
+        assert_eq!(verdict.to_string(), "collapsed (harness-bound)");
+        assert!(
+            verdict.reasons.iter().any(|reason| reason == "the consumer stood still for 5.0 s"),
+            "{verdict:?}"
+        );
 
         let mut late = Run::well();
         late.producer["achieved_rate"] = json!(900.0);

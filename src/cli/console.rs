@@ -1,7 +1,9 @@
-//! Lines for people and for scripts. A closed standard output or error is nobody's failure: what
-//! can't be said is dropped.
+//! Lines for people and for scripts. A reader that went away is nobody's failure: what can't be said to
+//! it is dropped. A standard output that can't be written otherwise, as on a full disk, has lost what somebody
+//! wanted to keep, and fails the command in its end ([`lost_output`]).
 
-use std::io::{IsTerminal, Write, stderr, stdout};
+use std::io::{self, ErrorKind, IsTerminal, Write, stderr, stdout};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -12,9 +14,31 @@ use crate::events::Event;
 use crate::report::{StepReport, percentile_ms};
 use crate::units::{Rate, grouped};
 
+/// What standard output said when it could first not be written.
+static LOST_OUTPUT: OnceLock<ErrorKind> = OnceLock::new();
+
 /// A line on standard output.
 pub(super) fn say(line: &str) {
-    let _ = writeln!(stdout(), "{line}");
+    let mut out = stdout().lock();
+    said(writeln!(out, "{line}").and_then(|()| out.flush()));
+}
+
+fn said(written: io::Result<()>) {
+    if let Err(error) = written
+        && error.kind() != ErrorKind::BrokenPipe
+    {
+        LOST_OUTPUT.get_or_init(|| error.kind());
+    }
+}
+
+/// Why a line didn't come to be on standard output, where one didn't.
+pub(super) fn lost_output() -> Option<ErrorKind> {
+    LOST_OUTPUT.get().copied()
+}
+
+/// A line that should be read, on standard error.
+pub(super) fn warn(message: &str) {
+    let _ = writeln!(stderr(), "warning: {message}");
 }
 
 /// The line that says why a command failed, on standard error.
@@ -25,8 +49,7 @@ pub(super) fn complain(message: &str) {
 /// An event as a line of JSON on standard output.
 pub(super) fn emit(event: &Event) {
     if let Ok(line) = serde_json::to_string(event) {
-        let mut out = stdout().lock();
-        let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+        say(&line);
     }
 }
 
@@ -137,9 +160,10 @@ impl Console for StepConsole {
     fn preload_ended(&mut self, last_version: u64, checkpoints: u64, seconds: f64) {
         self.progress = None;
         say(&format!(
-            "preloaded to version {} with {} checkpoints in {seconds:.1} s",
+            "preloaded to version {} with {} checkpoint{} in {seconds:.1} s",
             grouped(last_version),
-            grouped(checkpoints)
+            grouped(checkpoints),
+            if checkpoints == 1 { "" } else { "s" }
         ));
     }
 

@@ -14,10 +14,10 @@ use super::stream::{CommitArgs, PercentileArgs, PollArgs, TimelineArgs};
 use crate::consumer::{self, Config, Interval, Sink};
 use crate::events::{ConsumerSummary, Ended, Event, ReceivedInterval};
 use crate::exit::Exit;
-use crate::machine::rss_bytes;
+use crate::machine::{rss_bytes, watch_pauses};
 use crate::measure::{PercentileRow, Percentiles};
 use crate::queue::{ConsumerOptions, Lake, Start};
-use crate::report::{Hlog, PartialFile, RateCsv, RawCsv, prepare_directory};
+use crate::report::{Hlog, PartialFile, RateCsv, RawCsv, prepare_file};
 use crate::storage::{LakePath, Store};
 use crate::units::Seconds;
 
@@ -131,6 +131,7 @@ pub(super) fn parse_warmup(text: &str) -> Result<f64, String> {
 }
 
 pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
+    watch_pauses();
     let anchor = args.role.anchor();
     let config = Config {
         queue: ConsumerOptions {
@@ -256,9 +257,7 @@ struct Files {
 impl Files {
     fn create(args: &Args) -> io::Result<Self> {
         let create = |path: &PathBuf| {
-            if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
-                prepare_directory(directory)?;
-            }
+            prepare_file(path)?;
             PartialFile::create(path)
         };
         Ok(Self {

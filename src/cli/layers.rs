@@ -18,7 +18,7 @@ use crate::exit::Exit;
 use crate::layers::{self, Build, Config, LayersError, OwnStore, Page, Report, tables};
 use crate::machine::memory_bytes;
 use crate::producer::MAX_BATCH_BYTES;
-use crate::report::PartialFile;
+use crate::report::{PartialFile, prepare_file};
 use crate::storage::{Prefix, Store};
 use crate::units::{Rate, Seconds};
 
@@ -26,7 +26,9 @@ use crate::units::{Rate, Seconds};
 ///
 /// One process carries the same messages by plain requests of two HTTP clients, by the queue, and by the
 /// producer and consumer roles, in interleaved rounds, and compares them; docs/layers.md tells the method.
-/// With --s3-backend embedded the store is a process of its own.
+/// With --s3-backend embedded the store is a process of its own. The defaults take a few minutes, and on
+/// two fast cores about 12 GB go through the store, of which it holds one run at a time; what a flood sends grows
+/// with --seconds, the whole with --rounds.
 #[derive(Debug, ClapArgs)]
 pub(super) struct Args {
     /// Rate at which latency is measured, in messages a second; messages a second are measured without one
@@ -90,9 +92,10 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     // What can't be written or kept is known before minutes are spent.
     let code_cost = kept_code_cost(&args.output)?;
     let page = args.page.as_deref().map(read_page).transpose()?;
-    if let Some(directory) = args.output.parent() {
-        fs::create_dir_all(directory).map_err(|error| cannot_use("--output", directory, &error))?;
+    if let Some(page) = &args.page {
+        prepare_file(page).map_err(|error| cannot_use("--page", page, &error))?;
     }
+    prepare_file(&args.output).map_err(|error| cannot_use("--output", &args.output, &error))?;
 
     let mut stop = signals::watch(false)?;
     let own = match remote {

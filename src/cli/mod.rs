@@ -27,6 +27,8 @@ use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub use failure::Failure;
 
+use crate::exit::Exit;
+
 /// s3mq's version and the commit it was built from.
 pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("S3MQ_COMMIT"), ")");
 
@@ -101,10 +103,18 @@ impl Cli {
                 let exit = runtime
                     .block_on(command)
                     .unwrap_or_else(|error| Err(Failure::runtime(format!("a defect of s3mq: {error}"))));
-                // A thread that still waits for the disk or the network must not keep us.
-                runtime.shutdown_background();
+                // Left to the end of the process, which a thread that waits for the disk or the network must not
+                // keep. Shutting down would drop tasks that such threads wait for, and delta-rs's kernel panics.
+                std::mem::forget(runtime);
                 exit
             });
+        let exit = match (exit, console::lost_output()) {
+            // Results that nobody can read are no success; of a failure, its own line tells more.
+            (Ok(Exit::Ok), Some(error)) => {
+                Err(Failure::runtime(format!("standard output could not be written: {error}")))
+            }
+            (exit, _) => exit,
+        };
         match exit {
             Ok(exit) => ExitCode::from(exit.code()),
             Err(failure) => {
@@ -124,6 +134,8 @@ fn start_logging() {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
+        // Where standard error can't be written, it would say so there, and panic over it.
+        .log_internal_errors(false)
         .init();
 }
 

@@ -11,6 +11,7 @@ use super::stream::{ArrivalArgs, CheckpointArgs, CommitArgs, MessageArgs, Timeli
 use crate::clock::Anchor;
 use crate::events::Event;
 use crate::exit::Exit;
+use crate::machine::watch_pauses;
 use crate::producer::{self, Config, Schedule};
 use crate::queue::Lake;
 use crate::storage::{LakePath, Store};
@@ -156,6 +157,7 @@ impl Args {
 
 pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     let schedule = args.schedule()?;
+    watch_pauses();
     let config = Config {
         producer_id: args.producer_id,
         schedule,

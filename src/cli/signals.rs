@@ -22,6 +22,9 @@ pub(super) fn watch(exit_on_stdin_eof: bool) -> Result<Stop, Failure> {
     let cannot = |error: std::io::Error| Failure::runtime(format!("cannot watch for signals: {error}"));
     let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
+    // A file that may not grow any further (`ulimit -f`) is an error of the write, as a full disk is, rather than
+    // the end of the process.
+    let _ignored = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw())).map_err(cannot)?;
     let (stopper, stop) = stop();
     let stopper = Arc::new(stopper);
     if exit_on_stdin_eof {

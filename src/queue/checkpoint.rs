@@ -237,7 +237,10 @@ fn on_this_thread(lake: &Lake, version: u64, requests_at_once: usize) -> Checkpo
             Err(error) => return (Requests::default(), Err(error.to_string())),
         };
         let made = match Lake::new(&store, lake.prefix().clone()) {
-            Ok(lake) => write(&lake, version),
+            Ok(lake) => match write(&lake, version) {
+                Err(problem) => Err(is_absent(&lake, version).await.unwrap_or(problem)),
+                Ok(()) => Ok(()),
+            },
             Err(error) => Err(error.to_string()),
         };
         (store.requests(), made)
@@ -255,6 +258,15 @@ fn write(lake: &Lake, version: u64) -> Result<(), String> {
         .and_then(|snapshot| snapshot.checkpoint(engine.as_ref(), None))
         .map(drop)
         .map_err(|error| one_line(&error))
+}
+
+/// Why a version that isn't there has no checkpoint, which the kernel says in words of its own.
+async fn is_absent(lake: &Lake, version: u64) -> Option<String> {
+    match lake.list_versions(None, usize::MAX).await.ok()?.last() {
+        None => Some("there is no table".to_owned()),
+        Some(&latest) if latest < version => Some(format!("the table's latest version is {latest}")),
+        Some(_) => None,
+    }
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ pub use cost::{Cost, Prices, PricesError, Usage};
 pub use hlog::{Hlog, HlogError, merge_hlogs};
 pub use intervals_csv::{TimelineRow, intervals_csv, join};
 pub use log_age::log_age_table;
-pub use partial::{PartialFile, lock_directory, prepare_directory, promote};
+pub use partial::{PartialFile, demote, discard, lock_directory, prepare_directory, prepare_file, promote};
 pub use rate_csv::RateCsv;
 pub use raw_csv::RawCsv;
 pub use step::{FaultCount, Outcome, RssGrowth, RunInfo, StepReport, Verdict, step_json};

@@ -64,8 +64,20 @@ impl Write for PartialFile {
 pub fn prepare_directory(directory: &Path) -> io::Result<()> {
     fs::create_dir_all(directory).map_err(|error| named(directory, &error))?;
     let probe = directory.join(".s3mq-writable.partial");
-    File::create(&probe).map_err(|error| named(directory, &error))?;
-    fs::remove_file(&probe).map_err(|error| named(directory, &error))
+    File::create(&probe).and_then(|_| fs::remove_file(&probe)).map_err(|error| {
+        io::Error::new(error.kind(), format!("no file can be written to {}: {error}", directory.display()))
+    })
+}
+
+/// Creates the directory of a file for results and proves that files can be written there.
+///
+/// # Errors
+/// When it can't be created or written to; the message names the directory.
+pub fn prepare_file(file: &Path) -> io::Result<()> {
+    match file.parent() {
+        Some(directory) if !directory.as_os_str().is_empty() => prepare_directory(directory),
+        _ => prepare_directory(Path::new(".")),
+    }
 }
 
 /// Keeps a second bench off a directory for results for as long as the file is open, however it comes to be
@@ -97,6 +109,31 @@ pub fn promote(target: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(named(target, &error)),
         _ => Ok(()),
     }
+}
+
+/// Marks a file that another process finished as partial after all; nothing where there is none.
+///
+/// # Errors
+/// When it can't be renamed; the message names it.
+pub fn demote(target: &Path) -> io::Result<()> {
+    match fs::rename(target, partial_name(target)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(named(target, &error)),
+        _ => Ok(()),
+    }
+}
+
+/// Removes a file of an earlier run, whole or partial; nothing where there is none.
+///
+/// # Errors
+/// When it is there and can't be removed; the message names it.
+pub fn discard(target: &Path) -> io::Result<()> {
+    for path in [partial_name(target), target.to_owned()] {
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(named(&path, &error)),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 fn partial_name(target: &Path) -> PathBuf {

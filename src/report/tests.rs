@@ -9,7 +9,7 @@ use crate::measure::{Integrity, Percentiles, Sample};
 use crate::queue::ProducerEpoch;
 
 fn nothing_measured() -> StepReport {
-    let effort = Effort { cpu_seconds: 0.0, peak_rss_bytes: 0 };
+    let effort = Effort { cpu_seconds: 0.0, peak_rss_bytes: 0, longest_pause_seconds: 0.0 };
     let (requests, prices) = (Requests::default(), Prices::default());
     let producer = ProducerSummary {
         by: ProducerEpoch { producer: 0, epoch: Uuid::nil() },

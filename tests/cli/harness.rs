@@ -25,6 +25,8 @@ pub(crate) struct S3mq {
     command: Command,
     directory: Arc<TempDir>,
     reads_one_line: bool,
+    stdout: Option<&'static str>,
+    stderr: Option<&'static str>,
 }
 
 /// `s3mq` with these arguments, separated by blanks, in a fresh directory and without any variable that
@@ -35,7 +37,7 @@ pub(crate) fn s3mq(arguments: &str) -> S3mq {
     command.args(arguments.split_whitespace()).env_clear().current_dir(directory.path());
     // No profile of whoever runs the tests.
     command.env("HOME", directory.path());
-    S3mq { command, directory, reads_one_line: false }
+    S3mq { command, directory, reads_one_line: false, stdout: None, stderr: None }
 }
 
 impl S3mq {
@@ -49,6 +51,11 @@ impl S3mq {
     pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
         self.command.env(name, value);
         self
+    }
+
+    /// A file in its directory.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
     }
 
     /// One variable less.
@@ -76,12 +83,30 @@ impl S3mq {
         self
     }
 
+    /// Has its standard output written to this file, and so not read.
+    pub(crate) fn stdout_to(self, path: &'static str) -> Self {
+        Self { stdout: Some(path), ..self }
+    }
+
+    /// Has its standard error written to this file, and so not read.
+    pub(crate) fn stderr_to(self, path: &'static str) -> Self {
+        Self { stderr: Some(path), ..self }
+    }
+
     /// Starts it.
     pub(crate) fn spawn(mut self) -> Running {
-        self.command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let output = |path: Option<&str>| match path {
+            Some(path) => Stdio::from(fs::OpenOptions::new().write(true).open(path).unwrap()),
+            None => Stdio::piped(),
+        };
+        self.command.stdin(Stdio::null()).stdout(output(self.stdout)).stderr(output(self.stderr));
         let mut child = self.command.spawn().unwrap();
         let (sender, lines) = mpsc::channel();
-        let (stdout, mut stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+        let stdout: Box<dyn Read + Send> = match child.stdout.take() {
+            Some(stdout) => Box::new(stdout),
+            None => Box::new(std::io::empty()),
+        };
+        let stderr = child.stderr.take();
         let most = if self.reads_one_line { 1 } else { usize::MAX };
         let stdout = std::thread::spawn(move || {
             let mut text = String::new();
@@ -95,7 +120,7 @@ impl S3mq {
         });
         let stderr = std::thread::spawn(move || {
             let mut bytes = Vec::new();
-            let _ = stderr.read_to_end(&mut bytes);
+            let _ = stderr.map(|mut stderr| stderr.read_to_end(&mut bytes));
             String::from_utf8_lossy(&bytes).into_owned()
         });
         let command = self.command.get_args().map(|argument| argument.to_string_lossy().into_owned());

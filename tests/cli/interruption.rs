@@ -212,6 +212,47 @@ fn a_second_interruption_ends_at_once() {
 }
 
 #[test]
+fn a_second_interruption_ends_a_bench_at_once_and_its_children_with_it() {
+    let store = Store::start();
+    let command = "bench --range-start 100 --range-end 100 --range-step 1 --seconds-to-stream 50 --quiet";
+    let mut bench = store.s3mq(command).spawn();
+    wait_for("data", || store.keys().iter().any(|key| key.ends_with(".parquet")).then_some(()));
+    let roles = children(bench.pid());
+    // From now on nothing can be brought to its end, and a single interruption would wait for a while.
+    store.signal(Signal::STOP);
+    while !bench.has_ended() {
+        bench.signal(Signal::INT);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let finished = bench.finish();
+    finished.exits(130);
+    finished.check(finished.stderr.is_empty(), "it waited for its children");
+    assert_eq!(roles.len(), 2);
+    wait_at_most(NOTICED, "the end of the roles", || roles.iter().all(Process::is_gone).then_some(()));
+}
+
+#[test]
+fn a_killed_bench_leaves_no_stopped_child_either() {
+    let sweep = Sweep::in_its_second_rate();
+    sweep.consumer.signal(Signal::STOP);
+    sweep.producer.signal(Signal::STOP);
+    sweep.bench.signal(Signal::KILL);
+    sweep.ends_in_order();
+}
+
+/// A parent-death signal would fire when a thread of the bench's runtime ends, as idle ones do after a while.
+#[test]
+#[ignore = "takes a minute and a half; .ci/run runs it by name"]
+fn a_step_of_ninety_seconds_keeps_its_children() {
+    let bench = s3mq(
+        "bench --range-start 10 --range-end 10 --range-step 1 --seconds-to-stream 90 --autocommit-duration-ms 500",
+    );
+    let finished = bench.spawn().finish_within(Duration::from_secs(150));
+    finished.exits(0);
+    finished.check(finished.stdout.contains("900 of 900 received"), "not all came");
+}
+
+#[test]
 fn a_reader_that_goes_away_is_nobodys_failure() {
     for command in
         ["bench --range-start 100 --range-end 200 --range-step 100 --seconds-to-stream 1", "bench --help"]
@@ -231,4 +272,6 @@ fn logging_at_its_loudest_blocks_nothing() {
         let logged = finished.stderr.lines().any(|line| line.starts_with(role));
         finished.check(logged, format_args!("no line of the {role} was passed on"));
     }
+    // More than any pipe holds.
+    finished.check(finished.stderr.len() > 1 << 20, format_args!("{} bytes only", finished.stderr.len()));
 }

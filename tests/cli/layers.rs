@@ -95,6 +95,10 @@ fn what_can_not_be_measured_or_kept_is_refused_before_anything_is_started() {
         .refuses(&["--rate", "--autocommit-duration-ms"]);
     s3mq("layers --s3-backend embedded --rounds 0").run().refuses(&["--rounds"]);
     s3mq("layers --s3-backend embedded --page none.md").run().refuses(&["--page", "none.md"]);
+    s3mq("layers --s3-backend embedded --output /proc/layers.json").run().refuses(&["--output", "/proc"]);
+    s3mq("layers --s3-backend embedded --output /dev/null/layers.json")
+        .run()
+        .refuses(&["--output", "/dev/null"]);
     s3mq("layers --s3-backend embedded --bucket other").run().refuses(&["--bucket", "embedded"]);
     // The embedded store's figures would be taken for those of a store whose variables are half set.
     s3mq("layers").env("MINIO_S3_BUCKET", "queue").run().refuses(&["MINIO_S3_BUCKET", "MINIO_S3_ENDPOINT"]);

@@ -24,7 +24,7 @@ fn rows(finished: &Finished, name: &str) -> Vec<HashMap<String, String>> {
 fn a_bench_on_preloaded_tables_measures_nothing_of_the_preload() {
     let finished = s3mq(BENCH).arg("--preload-versions=130").arg("--checkpoint-interval=50").run();
     finished.exits(0);
-    let said = finished.stdout.matches("preloaded to version 130 with 3 checkpoints").count();
+    let said = finished.stdout.matches("preloaded to version 130 with 3 checkpoints in").count();
     finished.check(said == 2, "it says of each rate that its table was preloaded");
     finished.check(finished.stdout.contains("preloaded with 130 versions"), "the table of log age is headed");
     for rate in [500, 1000] {
@@ -110,8 +110,10 @@ fn a_checkpoint_is_made_where_its_version_is_there() {
     store.s3mq("preload --lake-path aged --versions 20 --checkpoint-interval 0 --quiet").run().exits(0);
     let has_checkpoint = || store.keys().iter().any(|key| key.ends_with("00012.checkpoint.parquet"));
     let missing = store.s3mq("checkpoint --lake-path aged --at-version 99").run();
-    missing.exits(1).complains(&["version 99", "no checkpoint"]);
+    missing.exits(1).complains(&["version 99", "no checkpoint", "latest version is 20"]);
     missing.check(!has_checkpoint(), "there is a checkpoint");
+    let no_table = store.s3mq("checkpoint --lake-path nowhere --at-version 3").run();
+    no_table.exits(1).complains(&["s3://s3mq/nowhere", "no checkpoint", "there is no table"]);
     let finished = store.s3mq("checkpoint --lake-path aged --at-version 12").run();
     finished.exits(0);
     let event = finished.event("checkpointed");

@@ -60,10 +60,7 @@ impl Store {
 
     /// The keys of all objects, sorted.
     pub(crate) fn keys(&self) -> Vec<String> {
-        let objects = fs::read_dir(self.server.path("data/buckets/s3mq")).unwrap().flatten();
-        let mut keys: Vec<_> = objects.filter_map(|object| key(&object.path())).collect();
-        keys.sort();
-        keys
+        keys_below(&self.server.path("data"))
     }
 
     /// Zeroes the last eight bytes of the objects whose key ends like this; how many there were.
@@ -88,6 +85,14 @@ impl Store {
     pub(crate) fn finish(self) -> Finished {
         self.server.finish()
     }
+}
+
+/// The keys of all objects of an embedded store's directory, sorted; none where it isn't there yet.
+pub(crate) fn keys_below(data_dir: &Path) -> Vec<String> {
+    let objects = fs::read_dir(data_dir.join("buckets/s3mq")).into_iter().flatten().flatten();
+    let mut keys: Vec<_> = objects.filter_map(|object| key(&object.path())).collect();
+    keys.sort();
+    keys
 }
 
 /// The key of the object in this file: a line of JSON has it, then come the bytes. An object that is just
