@@ -8,10 +8,16 @@
 
 #[path = "cli/clocks.rs"]
 mod clocks;
+#[path = "cli/credentials.rs"]
+mod credentials;
+#[path = "cli/endpoints.rs"]
+mod endpoints;
 #[path = "cli/faults.rs"]
 mod faults;
 #[path = "cli/frozen.rs"]
 mod frozen;
+#[path = "cli/gateway.rs"]
+mod gateway;
 #[path = "cli/harness.rs"]
 mod harness;
 #[path = "cli/interruption.rs"]

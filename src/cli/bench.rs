@@ -388,10 +388,16 @@ impl Args {
         }
         flag("--bucket", &store.bucket);
         flag("--region", &store.region);
+        if let Some(path) = &self.storage.ca_cert {
+            flag("--ca-cert", &path.display().to_string());
+        }
         flag("--request-timeout-seconds", &self.storage.request_timeout_seconds.to_string());
         flag("--retry-timeout-seconds", &self.storage.retry_timeout_seconds.to_string());
         flag("--stall-timeout-seconds", &self.storage.stall_timeout_seconds.to_string());
 
+        if self.storage.insecure {
+            both.push("--insecure".to_owned());
+        }
         if let Some(size) = self.message.message_size {
             flags.producer.extend(["--message-size".to_owned(), size.to_string()]);
         }

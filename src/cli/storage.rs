@@ -1,11 +1,13 @@
 //! Flags and variables that say which store.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use super::console::warn;
 use super::failure::Failure;
-use crate::storage::{self, Backend, Config, LakePath, Overrides, Prefix, Store};
+use crate::storage::{self, Backend, Config, LakePath, Overrides, Prefix, Store, Trust};
 use crate::units::Seconds;
 
 /// Which kind of store.
@@ -51,6 +53,14 @@ pub(super) struct StorageArgs {
     #[arg(long, env = "S3MQ_REGION", value_name = "NAME")]
     pub region: Option<String>,
 
+    /// Also believe certificates that are signed by the authorities in this PEM file
+    #[arg(long, env = "S3MQ_CA_CERT", value_name = "FILE", conflicts_with = "insecure")]
+    pub ca_cert: Option<PathBuf>,
+
+    /// Believe any certificate: whoever answers is taken for the store
+    #[arg(long, env = "S3MQ_INSECURE")]
+    pub insecure: bool,
+
     /// Create the bucket if it isn't there
     #[arg(long, env = "S3MQ_CREATE_BUCKET")]
     pub create_bucket: bool,
@@ -84,8 +94,13 @@ impl StorageArgs {
 
     /// Refuses what names another store than the embedded one, which was chosen.
     pub(super) fn refuse_other_store(&self) -> Result<(), Failure> {
-        let flags = [("--endpoint", &self.endpoint), ("--bucket", &self.bucket)];
-        match flags.iter().find(|(_, value)| value.is_some()) {
+        let flags = [
+            ("--endpoint", self.endpoint.is_some()),
+            ("--bucket", self.bucket.is_some()),
+            ("--ca-cert", self.ca_cert.is_some()),
+            ("--insecure", self.insecure),
+        ];
+        match flags.iter().find(|(_, given)| *given) {
             Some((flag, _)) => Err(Failure::usage(format!(
                 "{flag} goes with --s3-backend minio or s3; the embedded store has its own"
             ))),
@@ -118,11 +133,13 @@ impl StorageArgs {
             ("--endpoint", self.endpoint.clone()),
             ("--bucket", self.bucket.clone()),
             ("--region", self.region.clone()),
+            ("--ca-cert", self.ca_cert.as_ref().map(|path| path.display().to_string())),
             ("--request-timeout-seconds", Some(self.request_timeout_seconds.to_string())),
             ("--retry-timeout-seconds", Some(self.retry_timeout_seconds.to_string())),
             ("--stall-timeout-seconds", Some(self.stall_timeout_seconds.to_string())),
         ];
-        given.into_iter().filter_map(|(flag, value)| Some(format!("{flag}={}", value?))).collect()
+        let given = given.into_iter().filter_map(|(flag, value)| Some(format!("{flag}={}", value?)));
+        given.chain(self.insecure.then(|| "--insecure".to_owned())).collect()
     }
 
     /// The configuration of a real store; `bucket` is that of a lake path.
@@ -145,6 +162,15 @@ impl StorageArgs {
             }
             (path, flag) => path.or(flag).map(str::to_owned),
         };
+        let trust = match &self.ca_cert {
+            Some(path) => Trust::Also(
+                std::fs::read(path)
+                    .map_err(|error| Failure::usage(format!("--ca-cert {}: {error}", path.display())))?
+                    .into(),
+            ),
+            None if self.insecure => Trust::Anyone,
+            None => Trust::System,
+        };
         let overrides = Overrides {
             endpoint: self.endpoint.clone(),
             bucket,
@@ -152,6 +178,7 @@ impl StorageArgs {
             request_timeout: Some(self.request_timeout_seconds.as_duration()),
             retry_timeout: Some(self.retry_timeout_seconds.as_duration()),
             stall_timeout: Some(self.stall_timeout_seconds.as_duration()),
+            trust,
         };
         Ok(Config::resolve(backend, &overrides, variable)?)
     }
@@ -169,6 +196,9 @@ pub(super) async fn preflight(
     create_bucket: bool,
     report: impl FnMut(storage::Check),
 ) -> Result<(), Failure> {
+    if config.trust == Trust::Anyone {
+        warn("--insecure: nobody checks who answers, and whoever does gets the messages");
+    }
     let store =
         Store::connect(config.with_timeouts(PREFLIGHT_REQUEST_TIMEOUT, PREFLIGHT_RETRY_TIMEOUT)).await?;
     if create_bucket {

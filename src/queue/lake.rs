@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::error::QueueError;
 use super::patience::{Trouble, until_answered};
-use crate::storage::{Prefix, Store, may_heal, one_line};
+use crate::storage::{Prefix, StorageError, Store, may_heal, one_line};
 
 /// A table's place: a store and a prefix. Nothing need be there yet. Cheap to clone.
 #[derive(Clone)]
@@ -77,7 +77,7 @@ impl Lake {
     pub(super) async fn read_entry(&self, version: u64) -> Result<Option<Bytes>, QueueError> {
         let what = || format!("GET of version {version} of {}", self.describe());
         until_answered(&self.store, what, || async {
-            self.log.read_commit_entry(version).await.map_err(|error| request(what(), &error))
+            self.log.read_commit_entry(version).await.map_err(|error| self.trouble(what(), &error))
         })
         .await
     }
@@ -99,8 +99,10 @@ impl Lake {
                 match self.log.write_commit_entry(version, entry, commit_id).await {
                     Ok(()) => Ok(Written::Yes),
                     Err(TransactionError::VersionAlreadyExists(_)) => Ok(Written::Exists),
-                    Err(error) if may_heal(&error) => Err(request(what(), &error)),
-                    Err(error) => Ok(Written::Refused(one_line(&error))),
+                    Err(error) if may_heal(&error) => Err(self.trouble(what(), &error)),
+                    Err(error) => Ok(Written::Refused(
+                        self.refusal(&error).map_or_else(|| one_line(&error), |refused| refused.to_string()),
+                    )),
                 }
             }
         });
@@ -117,7 +119,7 @@ impl Lake {
     ) -> Result<Vec<u64>, QueueError> {
         let what = || format!("LIST of the log of {}", self.describe());
         until_answered(&self.store, what, || async {
-            self.list(after, limit).await.map_err(|error| request(what(), &error))
+            self.list(after, limit).await.map_err(|error| self.trouble(what(), &error))
         })
         .await
     }
@@ -161,7 +163,7 @@ impl Lake {
             match self.get(key).await {
                 Ok(file) => Ok(Some(file)),
                 Err(object_store::Error::NotFound { .. }) => Ok(None),
-                Err(error) => Err(request(what(), &error)),
+                Err(error) => Err(self.trouble(what(), &error)),
             }
         })
         .await
@@ -179,9 +181,25 @@ impl Lake {
         let key = self.prefix.join(name);
         until_answered(&self.store, what, || {
             let stored = self.store.objects().put(&key, body.clone().into());
-            async move { stored.await.map(drop).map_err(|error| request(what(), &error)) }
+            async move { stored.await.map(drop).map_err(|error| self.trouble(what(), &error)) }
         })
         .await
+    }
+
+    /// A request that came to nothing.
+    fn trouble(&self, what: String, error: &(dyn Error + 'static)) -> Trouble {
+        match self.refusal(error) {
+            Some(refused) => QueueError::from(refused).into(),
+            None => Trouble {
+                error: QueueError::Request { what, detail: one_line(error) },
+                may_heal: may_heal(error),
+            },
+        }
+    }
+
+    /// What the store has against the credentials, if that is what is wrong.
+    fn refusal(&self, error: &(dyn Error + 'static)) -> Option<StorageError> {
+        StorageError::of_refusal(&self.store.config().describe(), error)
     }
 }
 
@@ -189,12 +207,6 @@ impl std::fmt::Debug for Lake {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Lake({})", self.describe())
     }
-}
-
-/// A request of the queue's own that came to nothing.
-fn request(what: String, error: &(dyn Error + 'static)) -> Trouble {
-    let detail = one_line(error);
-    Trouble { error: QueueError::Request { what, detail }, may_heal: may_heal(error) }
 }
 
 /// The URL of a prefix. Its segments are encoded, so that `?`, `#` and `%` in a key stay what they are.

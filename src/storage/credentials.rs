@@ -43,16 +43,31 @@ pub(super) async fn provider(config: &Config) -> Result<SharedCredentialsProvide
 #[derive(Debug)]
 pub(super) struct ForObjectStore {
     provider: SharedCredentialsProvider,
-    cached: Mutex<Option<(Arc<AwsCredential>, Option<SystemTime>)>>,
+    cached: Mutex<Option<Cached>>,
+}
+
+#[derive(Debug)]
+struct Cached {
+    credential: Arc<AwsCredential>,
+    /// When they expire, if they do.
+    expiry: Option<SystemTime>,
+    /// When they are to be renewed, if ever.
+    renew_at: Option<SystemTime>,
 }
 
 /// Credentials are renewed this long before they expire, as the SDK itself does.
 const RENEW_BEFORE_EXPIRY: Duration = Duration::from_secs(10);
+/// While they can't be renewed and are still good, that is tried this often.
+const RENEW_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 impl ForObjectStore {
     pub(super) fn new(provider: SharedCredentialsProvider) -> Self {
         Self { provider, cached: Mutex::new(None) }
     }
+}
+
+fn now() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_micros(clock::wall_us().max(0) as u64)
 }
 
 #[async_trait]
@@ -61,21 +76,32 @@ impl CredentialProvider for ForObjectStore {
 
     async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
         let mut cached = self.cached.lock().await;
-        if let Some((credential, expiry)) = cached.as_ref() {
-            let now = SystemTime::UNIX_EPOCH + Duration::from_micros(clock::wall_us().max(0) as u64);
-            if expiry.is_none_or(|expiry| now + RENEW_BEFORE_EXPIRY < expiry) {
-                return Ok(credential.clone());
+        if let Some(cached) = cached.as_ref()
+            && cached.renew_at.is_none_or(|at| now() < at)
+        {
+            return Ok(cached.credential.clone());
+        }
+        match (self.provider.provide_credentials().await, cached.as_mut()) {
+            (Ok(given), _) => {
+                let credential = Arc::new(AwsCredential {
+                    key_id: given.access_key_id().to_owned(),
+                    secret_key: given.secret_access_key().to_owned(),
+                    token: given.session_token().map(str::to_owned),
+                });
+                let expiry = given.expiry();
+                let renew_at = expiry.and_then(|at| at.checked_sub(RENEW_BEFORE_EXPIRY));
+                *cached = Some(Cached { credential: credential.clone(), expiry, renew_at });
+                Ok(credential)
+            }
+            (Err(error), Some(cached)) if cached.expiry.is_some_and(|at| now() < at) => {
+                tracing::warn!("the credentials could not be renewed yet: {}", super::one_line(&error));
+                cached.renew_at = Some(now() + RENEW_AGAIN_AFTER);
+                Ok(cached.credential.clone())
+            }
+            (Err(error), _) => {
+                let path = "any request, as the credentials could not be renewed".to_owned();
+                Err(object_store::Error::Unauthenticated { path, source: Box::new(error) })
             }
         }
-        let given = self.provider.provide_credentials().await.map_err(|error| {
-            object_store::Error::Unauthenticated { path: "credentials".to_owned(), source: Box::new(error) }
-        })?;
-        let credential = Arc::new(AwsCredential {
-            key_id: given.access_key_id().to_owned(),
-            secret_key: given.secret_access_key().to_owned(),
-            token: given.session_token().map(str::to_owned),
-        });
-        *cached = Some((credential.clone(), given.expiry()));
-        Ok(credential)
     }
 }

@@ -8,7 +8,7 @@ use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
     /// Nothing answers.
-    #[error("the store does not answer: {detail}; check the endpoint ({place})")]
+    #[error("the store does not answer: {detail}; {} ({place})", advice(.detail))]
     Unreachable {
         /// Which store.
         place: String,
@@ -22,6 +22,35 @@ pub enum StorageError {
         place: String,
         /// What it said.
         detail: String,
+    },
+    /// The store is in another region than requests are signed for.
+    #[error(
+        "the store is in another region than requests are signed for ({detail}); give --region ({place})"
+    )]
+    WrongRegion {
+        /// Which store.
+        place: String,
+        /// What the store said.
+        detail: String,
+    },
+    /// The credentials were good once.
+    #[error(
+        "the credentials for {place} have expired ({code}); renew them, or use ones that renew themselves \
+         (--s3-backend s3 with a profile, SSO or an instance role)"
+    )]
+    ExpiredCredentials {
+        /// Which store.
+        place: String,
+        /// S3's error code.
+        code: String,
+    },
+    /// Signatures carry a time.
+    #[error("the store finds this host's clock too far from its own ({code}); set the clock ({place})")]
+    ClockOff {
+        /// Which store.
+        place: String,
+        /// S3's error code.
+        code: String,
     },
     /// The store rejects the key or its signature.
     #[error(
@@ -87,15 +116,28 @@ pub enum StorageError {
 }
 
 /// S3's codes for a key that isn't known or a signature that doesn't fit.
-const CREDENTIAL_CODES: &[&str] = &[
-    "InvalidAccessKeyId",
-    "SignatureDoesNotMatch",
-    "AuthorizationHeaderMalformed",
-    "ExpiredToken",
-    "InvalidToken",
-    "TokenRefreshRequired",
-    "RequestTimeTooSkewed",
-];
+const WRONG: &[&str] =
+    &["InvalidAccessKeyId", "SignatureDoesNotMatch", "AuthorizationHeaderMalformed", "InvalidToken"];
+/// For a key that isn't good any more.
+const EXPIRED: &[&str] = &["ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"];
+/// For a signature of another time.
+const CLOCK: &[&str] = &["RequestTimeTooSkewed"];
+
+/// What to do about an endpoint that doesn't answer, from what the connection said.
+fn advice(detail: &str) -> &'static str {
+    let says = |words: &[&str]| words.iter().any(|word| detail.contains(word));
+    if says(&["InvalidContentType"]) {
+        "no TLS is spoken there: is it http://?"
+    } else if says(&["invalid HTTP version", "HTTP request to an HTTPS server"]) {
+        "no plain HTTP is spoken there: is it https://?"
+    } else if says(&["UnknownIssuer", "CaUsedAsEndEntity"]) {
+        "give the certificate of its authority as --ca-cert"
+    } else if says(&["NotValidForName", "not valid for name"]) {
+        "its certificate is that of another host; check the endpoint"
+    } else {
+        "check the endpoint"
+    }
+}
 
 impl StorageError {
     /// Sorts an error of the AWS SDK about `place`.
@@ -108,10 +150,23 @@ impl StorageError {
         }
         let status = error.raw_response().map(|response| response.status().as_u16());
         let code = error.as_service_error().and_then(ProvideErrorMetadata::code);
+        let message = error.as_service_error().and_then(ProvideErrorMetadata::message).unwrap_or_default();
+        let region = error.raw_response().and_then(|response| response.headers().get("x-amz-bucket-region"));
+        let body = error.raw_response().and_then(|response| response.body().bytes()).unwrap_or_default();
+        let body = String::from_utf8_lossy(body);
         match (code, status) {
-            (Some(code), _) if CREDENTIAL_CODES.contains(&code) => {
-                Self::WrongCredentials { place, code: code.to_owned() }
+            // In plain text: what listens there speaks TLS.
+            (None, Some(400)) if body.contains("HTTPS server") => {
+                Self::Unreachable { place, detail: compact(&body) }
             }
+            (Some("AuthorizationHeaderMalformed"), _) if message.contains("region") => {
+                Self::WrongRegion { place, detail: compact(message) }
+            }
+            (_, Some(301)) | (Some("PermanentRedirect" | "IllegalLocationConstraintException"), _) => {
+                let detail = region.map_or_else(|| compact(message), |region| format!("it is in {region}"));
+                Self::WrongRegion { place, detail }
+            }
+            (Some(code), _) if let Some(refused) = Self::of_credentials(&place, code) => refused,
             (Some("NoSuchBucket"), _) => Self::NoBucket { place },
             (Some(code), Some(401 | 403)) => Self::Denied { place, detail: code.to_owned() },
             (None, Some(401 | 403)) => Self::Denied { place, detail: "no reason given".to_owned() },
@@ -123,6 +178,32 @@ impl StorageError {
     /// Whether the same request may succeed a little later, with nothing else changed.
     pub fn may_heal(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Failing { .. })
+    }
+
+    /// What S3's code says of the credentials, if anything.
+    fn of_credentials(place: &str, code: &str) -> Option<Self> {
+        let (place, code) = (place.to_owned(), code.to_owned());
+        match code.as_str() {
+            known if WRONG.contains(&known) => Some(Self::WrongCredentials { place, code }),
+            known if EXPIRED.contains(&known) => Some(Self::ExpiredCredentials { place, code }),
+            known if CLOCK.contains(&known) => Some(Self::ClockOff { place, code }),
+            _ => None,
+        }
+    }
+
+    /// What an error of a request to `place` says of the credentials, if anything: no request will fare better
+    /// until they are others. The code is in the body that the error quotes, whatever wraps it.
+    pub fn of_refusal(place: &str, error: &(dyn Error + 'static)) -> Option<Self> {
+        let mut next = Some(error);
+        while let Some(error) = next {
+            if let Some(refused) =
+                element(&error.to_string(), "Code").and_then(|code| Self::of_credentials(place, code))
+            {
+                return Some(refused);
+            }
+            next = error.source();
+        }
+        None
     }
 
     /// Wraps an error of `object_store`, keeping what matters on one line.
@@ -155,7 +236,8 @@ fn status(text: &str) -> Option<u16> {
 }
 
 /// An error and its causes on one line: no repetition of what the outer text already says, no line
-/// breaks, and of an S3 error body only the code and the message.
+/// breaks, no backtrace (which delta-rs's kernel adds where RUST_BACKTRACE is set), and of an S3 error
+/// body only the code and the message.
 pub fn one_line(error: &(dyn Error + 'static)) -> String {
     let mut text = compact(&error.to_string());
     let mut source = error.source();
@@ -170,6 +252,12 @@ pub fn one_line(error: &(dyn Error + 'static)) -> String {
 }
 
 fn compact(text: &str) -> String {
+    // A backtrace begins with the line of its frame 0.
+    let frame = |line: &&str| line.starts_with(' ') && line.trim_start().starts_with("0: ");
+    let text = match text.lines().find(frame) {
+        Some(line) => &text[..line.as_ptr() as usize - text.as_ptr() as usize],
+        None => text,
+    };
     let text = match (text.find("<?xml").or_else(|| text.find("<Error>")), element(text, "Code")) {
         (Some(start), Some(code)) => {
             let message = element(text, "Message").unwrap_or_default();
@@ -200,6 +288,30 @@ mod tests {
     fn causes_are_said_once_and_on_one_line() {
         let error = Outer(std::io::Error::other("a\n  cause"));
         assert_eq!(one_line(&error), "outer: a cause");
+    }
+
+    #[test]
+    fn a_refusal_of_the_credentials_is_found_in_whatever_quotes_it() {
+        let quoted = |code: &str| {
+            Outer(std::io::Error::other(format!(
+                "status 400: <Error><Code>{code}</Code><Message>x</Message></Error>"
+            )))
+        };
+        let refusal =
+            |code: &str| StorageError::of_refusal("the store", &quoted(code)).map(|e| e.to_string());
+        assert!(refusal("ExpiredToken").unwrap().contains("have expired (ExpiredToken)"));
+        assert!(refusal("InvalidAccessKeyId").unwrap().contains("check the access key"));
+        assert!(refusal("RequestTimeTooSkewed").unwrap().contains("set the clock"));
+        assert_eq!(refusal("AccessDenied"), None);
+    }
+
+    #[test]
+    fn a_backtrace_is_left_out() {
+        let error = Outer(std::io::Error::other(
+            "a cause\n   0: std::backtrace::create\n             at lib.rs:331:13\n",
+        ));
+        assert_eq!(one_line(&error), "outer: a cause");
+        assert_eq!(compact("at 10: none"), "at 10: none");
     }
 
     #[test]

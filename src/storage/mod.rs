@@ -2,8 +2,8 @@
 //!
 //! ONE [`Config`] builds both clients: the [`object_store`] one that carries the queue's traffic and
 //! the AWS SDK one that administers the bucket. Nothing is taken from ambient `AWS_*` variables
-//! except what [`Config::resolve`] names, so that both always talk to the same endpoint with the
-//! same credentials. Every attempt either client puts on the wire is counted (`counting`), beneath
+//! except what [`Config::resolve`] names, nor from those of a proxy, so that both always talk to the same
+//! endpoint with the same credentials, directly. Every attempt either client puts on the wire is counted (`counting`), beneath
 //! its retries.
 //!
 //! What it does not do: know anything of Delta or of messages. It sees keys and bytes.
@@ -13,6 +13,7 @@ mod config;
 mod counting;
 mod credentials;
 mod error;
+mod http;
 mod lake_path;
 mod lock;
 mod preflight;
@@ -27,12 +28,13 @@ use aws_sdk_s3::config::{
 };
 use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
 use object_store::limit::LimitStore;
-use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
+use object_store::{BackoffConfig, ObjectStore, RetryConfig};
 
 pub use admin::Admin;
 pub use config::{Backend, Config, ConfigError, Credentials, Overrides};
 pub use counting::{Purpose, RequestCounts, RequestRow, Requests};
 pub use error::{StorageError, may_heal, one_line};
+pub use http::Trust;
 pub use lake_path::{LakePath, Prefix};
 pub use lock::PrefixLock;
 pub use preflight::{Check, RoundTrip, preflight, round_trips};
@@ -60,7 +62,6 @@ impl Store {
     pub async fn connect(config: Config) -> Result<Self, StorageError> {
         let requests = Arc::new(RequestCounts::default());
         let provider = credentials::provider(&config).await?;
-
         let mut builder = AmazonS3Builder::new()
             .with_bucket_name(&config.bucket)
             .with_region(&config.region)
@@ -74,12 +75,7 @@ impl Store {
                 retry_timeout: config.retry_timeout,
                 backoff: BackoffConfig { max_backoff: LONGEST_BACK_OFF, ..BackoffConfig::default() },
             })
-            .with_client_options(
-                ClientOptions::new()
-                    .with_allow_http(config.plain_http())
-                    .with_connect_timeout(config.connect_timeout())
-                    .with_timeout(config.request_timeout),
-            )
+            .with_client_options(http::options(&config))
             .with_http_connector(counting::CountingConnector::new(requests.clone()));
         if let Some(endpoint) = &config.endpoint {
             builder = builder.with_endpoint(endpoint.as_str().trim_end_matches('/'));
@@ -90,6 +86,7 @@ impl Store {
             let mut builder = aws_sdk_s3::config::Builder::new()
                 .behavior_version(BehaviorVersion::latest())
                 .region(Region::new(config.region.clone()))
+                .http_client(http::for_sdk(&config).map_err(StorageError::from_object_store)?)
                 .credentials_provider(provider)
                 .force_path_style(config.path_style())
                 // Some S3-compatible servers don't know the checksums the SDK adds by default.
@@ -104,7 +101,8 @@ impl Store {
                 )
                 .interceptor(counting::CountingInterceptor::new(requests.clone()));
             if let Some(endpoint) = &config.endpoint {
-                builder = builder.endpoint_url(endpoint.as_str().trim_end_matches('/'));
+                // It puts the bucket right behind a path.
+                builder = builder.endpoint_url(format!("{}/", endpoint.as_str().trim_end_matches('/')));
             }
             aws_sdk_s3::Client::from_conf(builder.build())
         };

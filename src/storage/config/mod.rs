@@ -1,9 +1,14 @@
 //! Where the store is and how to talk to it: the one configuration that both clients are built from.
 
+#[cfg(test)]
+mod tests;
+
 use std::net::IpAddr;
 use std::time::Duration;
 
 use url::{Host, Url};
+
+use super::http::Trust;
 
 /// Which kind of store, and so which variables name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +57,8 @@ pub struct Overrides {
     pub retry_timeout: Option<Duration>,
     /// `--stall-timeout-seconds`; 120 s when absent.
     pub stall_timeout: Option<Duration>,
+    /// `--ca-cert` or `--insecure`
+    pub trust: Trust,
 }
 
 /// A validated description of one bucket on one store.
@@ -73,6 +80,8 @@ pub struct Config {
     pub retry_timeout: Duration,
     /// Longest that a role goes on without any answer.
     pub stall_timeout: Duration,
+    /// Whose certificates are believed.
+    pub trust: Trust,
 }
 
 /// What is wrong with the configuration; each names the variable or flag to set.
@@ -102,6 +111,14 @@ pub enum ConfigError {
         /// What is wrong with it.
         problem: String,
     },
+    /// A store without TLS has no certificates.
+    #[error(
+        "--ca-cert and --insecure are about certificates, and {0} has none; leave them out, or give https://"
+    )]
+    NoCertificates(Url),
+    /// The authorities can't be read.
+    #[error("--ca-cert: {0}")]
+    Authorities(String),
     /// The bucket's name breaks S3's naming rules.
     #[error(
         "`{0}` is not a bucket name: 3 to 63 of a-z, 0-9, `-` and `.`, beginning and ending with a letter or digit"
@@ -181,15 +198,24 @@ impl Config {
                 },
             ),
         };
+        let endpoint = endpoint.as_deref().map(parse_endpoint).transpose()?;
+        match &endpoint {
+            Some(url) if url.scheme() == "http" && overrides.trust != Trust::System => {
+                return Err(ConfigError::NoCertificates(url.clone()));
+            }
+            _ => {}
+        }
+        overrides.trust.authorities().map_err(ConfigError::Authorities)?;
         Ok(Self {
             backend,
-            endpoint: endpoint.as_deref().map(parse_endpoint).transpose()?,
+            endpoint,
             bucket: validate_bucket(bucket)?,
             region: overrides.region.clone().or(region).unwrap_or_else(|| "us-east-1".to_owned()),
             credentials,
             request_timeout: overrides.request_timeout.unwrap_or(Duration::from_secs(30)),
             retry_timeout: overrides.retry_timeout.unwrap_or(Duration::from_secs(60)),
             stall_timeout: overrides.stall_timeout.unwrap_or(Duration::from_secs(120)),
+            trust: overrides.trust.clone(),
         })
     }
 
@@ -241,13 +267,15 @@ impl Config {
         self.request_timeout.min(Duration::from_secs(5))
     }
 
-    /// The store in a few words, for messages: its endpoint and bucket.
+    /// The store in a few words, for messages: its endpoint and bucket, and that its certificate isn't checked.
     pub fn describe(&self) -> String {
+        let unchecked = if self.trust == Trust::Anyone { ", certificates not checked" } else { "" };
         match &self.endpoint {
             Some(endpoint) => {
-                format!("bucket `{}` at {}", self.bucket, endpoint.as_str().trim_end_matches('/'))
+                let endpoint = endpoint.as_str().trim_end_matches('/');
+                format!("bucket `{}` at {endpoint}{unchecked}", self.bucket)
             }
-            None => format!("bucket `{}` on AWS S3 in {}", self.bucket, self.region),
+            None => format!("bucket `{}` on AWS S3 in {}{unchecked}", self.bucket, self.region),
         }
     }
 }
@@ -301,102 +329,4 @@ fn validate_bucket(bucket: String) -> Result<String, ConfigError> {
         && edge(bucket.chars().next_back())
         && !bucket.contains("..");
     if well_formed { Ok(bucket) } else { Err(ConfigError::Bucket(bucket)) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn minio(name: &str) -> Option<String> {
-        let value = match name {
-            "MINIO_S3_ENDPOINT" => "http://127.0.0.1:9000/",
-            "MINIO_S3_BUCKET" => "queue",
-            "MINIO_S3_ACCESS_KEY" => "key",
-            "MINIO_S3_SECRET_ACCESS_KEY" => "very-secret",
-            _ => return None,
-        };
-        Some(value.to_owned())
-    }
-
-    #[test]
-    fn minio_is_read_from_its_variables() {
-        let config = Config::resolve(Backend::Minio, &Overrides::default(), minio).unwrap();
-        assert_eq!(config.describe(), "bucket `queue` at http://127.0.0.1:9000");
-        assert_eq!(config.region, "us-east-1");
-        assert!(config.unsigned_payload() && config.plain_http() && config.path_style());
-        assert!(!format!("{config:?}").contains("very-secret"));
-    }
-
-    #[test]
-    fn each_missing_variable_is_named() {
-        for missing in
-            ["MINIO_S3_ENDPOINT", "MINIO_S3_BUCKET", "MINIO_S3_ACCESS_KEY", "MINIO_S3_SECRET_ACCESS_KEY"]
-        {
-            let environment = |name: &str| if name == missing { Some(String::new()) } else { minio(name) };
-            let error = Config::resolve(Backend::Minio, &Overrides::default(), environment).unwrap_err();
-            assert!(error.to_string().starts_with(&format!("{missing} is not set")), "{error}");
-        }
-        let error = Config::resolve(Backend::S3, &Overrides::default(), |_| None).unwrap_err();
-        assert!(error.to_string().contains("AWS_S3_BUCKET"), "{error}");
-    }
-
-    #[test]
-    fn half_a_key_is_refused() {
-        let environment = |name: &str| match name {
-            "AWS_S3_BUCKET" => Some("queue".to_owned()),
-            "AWS_S3_ACCESS_KEY" => Some("key".to_owned()),
-            _ => None,
-        };
-        let error = Config::resolve(Backend::S3, &Overrides::default(), environment).unwrap_err();
-        assert!(error.to_string().contains("AWS_S3_SECRET_ACCESS_KEY"), "{error}");
-    }
-
-    #[test]
-    fn without_keys_s3_uses_the_default_chain() {
-        let environment = |name: &str| (name == "AWS_S3_BUCKET").then(|| "queue".to_owned());
-        let config = Config::resolve(Backend::S3, &Overrides::default(), environment).unwrap();
-        assert_eq!(config.credentials, Credentials::Chain);
-        assert!(config.endpoint.is_none() && config.unsigned_payload());
-    }
-
-    #[test]
-    fn malformed_endpoints_are_refused_without_echoing_a_password() {
-        for endpoint in [
-            "127.0.0.1:9000",
-            "localhost",
-            "ftp://host",
-            "http://",
-            "http://u:hunter2@host",
-            "http://h/?q=1",
-            "http://[::1",
-        ] {
-            let overrides = Overrides { endpoint: Some(endpoint.to_owned()), ..Overrides::default() };
-            let error = Config::resolve(Backend::Minio, &overrides, minio).unwrap_err();
-            assert!(matches!(error, ConfigError::Endpoint { .. }), "{endpoint}: {error}");
-            assert!(!error.to_string().contains("hunter2"), "{error}");
-        }
-    }
-
-    #[test]
-    fn only_loopback_and_tls_leave_bodies_unsigned() {
-        for (endpoint, unsigned) in [
-            ("http://127.0.0.1:1", true),
-            ("http://[::1]:1", true),
-            ("http://localhost:1", true),
-            ("https://minio.example", true),
-            ("http://minio.example:9000", false),
-        ] {
-            let overrides = Overrides { endpoint: Some(endpoint.to_owned()), ..Overrides::default() };
-            let config = Config::resolve(Backend::Minio, &overrides, minio).unwrap();
-            assert_eq!(config.unsigned_payload(), unsigned, "{endpoint}");
-        }
-    }
-
-    #[test]
-    fn bucket_names_follow_the_rules() {
-        for name in ["ab", "Bucket", "a_b", "-ab", "ab-", "a..b", &"x".repeat(64)] {
-            assert!(validate_bucket(name.to_owned()).is_err(), "{name}");
-        }
-        assert!(validate_bucket("my-bucket.2026".to_owned()).is_ok());
-    }
 }

@@ -1,0 +1,124 @@
+//! The HTTP beneath both clients: straight to the endpoint, and the same certificates believed.
+//!
+//! Either kind of client would go through the proxies of the environment. A store is measured without: [`options`]
+//! and [`direct`] say so to each.
+//!
+//! The SDK's own HTTP client can't skip the check of a certificate, so where anything but the system's authorities
+//! is asked for, the SDK sends its requests through `object_store`'s kind of client ([`Borrowed`]): one setting, one
+//! meaning. Otherwise the SDK keeps its own, which `s3mq layers` compares.
+
+use std::sync::Arc;
+
+use aws_sdk_s3::primitives::SdkBody;
+use aws_smithy_http_client::proxy::ProxyConfig;
+use aws_smithy_http_client::tls::Provider;
+use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
+use aws_smithy_http_client::{Builder, Connector};
+use aws_smithy_runtime_api::client::http::{
+    HttpClient as SdkHttpClient, HttpConnector as SdkHttpConnector, HttpConnectorFuture,
+    HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
+};
+use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+use aws_smithy_runtime_api::client::result::ConnectorError;
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_runtime_api::shared::IntoShared;
+use bytes::Bytes;
+use object_store::client::{HttpClient, HttpConnector, HttpErrorKind, ReqwestConnector};
+use object_store::{Certificate, ClientOptions};
+
+use super::config::Config;
+
+/// Whose certificates are believed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Trust {
+    /// Those signed by an authority that the system knows.
+    #[default]
+    System,
+    /// Also those signed by these authorities: the bytes of a PEM file.
+    Also(Arc<[u8]>),
+    /// All of them: whoever answers is believed to be the store.
+    Anyone,
+}
+
+impl Trust {
+    /// The authorities beside the system's.
+    ///
+    /// # Errors
+    /// What is wrong with the file.
+    pub(super) fn authorities(&self) -> Result<Vec<Certificate>, String> {
+        let Self::Also(pem) = self else {
+            return Ok(Vec::new());
+        };
+        match Certificate::from_pem_bundle(pem) {
+            Ok(found) if found.is_empty() => Err("it has no certificate in PEM form".to_owned()),
+            Ok(found) => Ok(found),
+            Err(error) => Err(super::one_line(&error)),
+        }
+    }
+}
+
+/// What `object_store`'s client is built with.
+pub(super) fn options(config: &Config) -> ClientOptions {
+    let options = ClientOptions::new()
+        .with_allow_http(config.plain_http())
+        .with_connect_timeout(config.connect_timeout())
+        .with_timeout(config.request_timeout)
+        // A proxy that every host is exempt from: with none given, the environment's would be used.
+        .with_proxy_url("http://127.0.0.1:9")
+        .with_proxy_excludes("*,0.0.0.0/0,::/0")
+        .with_allow_invalid_certificates(config.trust == Trust::Anyone);
+    // They were read once before, when the configuration was made.
+    let authorities = config.trust.authorities().unwrap_or_default();
+    authorities.into_iter().fold(options, ClientOptions::with_root_certificate)
+}
+
+/// The SDK's HTTP client, for this configuration.
+pub(super) fn for_sdk(config: &Config) -> object_store::Result<SharedHttpClient> {
+    match config.trust {
+        Trust::System => Ok(direct()),
+        Trust::Also(_) | Trust::Anyone => {
+            ReqwestConnector::default().connect(&options(config)).map(Borrowed).map(IntoShared::into_shared)
+        }
+    }
+}
+
+/// The SDK's own client, less the proxies.
+fn direct() -> SharedHttpClient {
+    Builder::new().build_with_connector_fn(|settings, components| {
+        let mut connector = Connector::builder().tls_provider(Provider::Rustls(CryptoMode::AwsLc));
+        connector.set_connector_settings(settings.cloned());
+        connector.set_sleep_impl(components.and_then(RuntimeComponents::sleep_impl));
+        connector.set_proxy_config(Some(ProxyConfig::disabled()));
+        connector.build()
+    })
+}
+
+/// An HTTP client of `object_store`'s kind, for the SDK.
+#[derive(Clone, Debug)]
+struct Borrowed(HttpClient);
+
+impl SdkHttpClient for Borrowed {
+    fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
+        SharedHttpConnector::new(self.clone())
+    }
+}
+
+impl SdkHttpConnector for Borrowed {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let client = self.0.clone();
+        HttpConnectorFuture::new(async move {
+            let user = |error: &dyn std::fmt::Display| ConnectorError::user(error.to_string().into());
+            let (parts, body) = request.try_into_http1x().map_err(|error| user(&error))?.into_parts();
+            let body = body.bytes().ok_or_else(|| user(&"a body that is not in memory"))?;
+            let request = http::Request::from_parts(parts, Bytes::copy_from_slice(body).into());
+            let answer = client.execute(request).await.map_err(|error| match error.kind() {
+                HttpErrorKind::Timeout => ConnectorError::timeout(error.into()),
+                _ => ConnectorError::io(error.into()),
+            })?;
+            let (parts, body) = answer.into_parts();
+            let body = body.bytes().await.map_err(|error| ConnectorError::io(error.into()))?;
+            HttpResponse::try_from(http::Response::from_parts(parts, SdkBody::from(body)))
+                .map_err(|error| ConnectorError::other(error.into(), None))
+        })
+    }
+}
