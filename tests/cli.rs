@@ -44,6 +44,8 @@ mod roles;
 mod secrets;
 #[path = "cli/stalls.rs"]
 mod stalls;
+#[path = "cli/serve.rs"]
+mod serve;
 #[path = "cli/store.rs"]
 mod store;
 #[path = "cli/store_failures.rs"]

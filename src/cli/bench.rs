@@ -9,7 +9,7 @@ use super::console::{StepConsole, say};
 use super::consumer::parse_warmup;
 use super::delay::DelayArgs;
 use super::failure::Failure;
-use super::faults::FaultArgs;
+use super::faults::{FaultArgs, fired};
 use super::preload::MAX_VERSIONS;
 use super::signals;
 use super::storage::{self, BackendArg, StorageArgs};
@@ -21,7 +21,7 @@ use crate::exit::Exit;
 use crate::machine::{Machine, memory_bytes};
 use crate::queue::deltalake_version;
 use crate::report::{
-    FaultCount, Outcome, Prices, RunInfo, cost_table, lock_directory, log_age_table, prepare_directory, table,
+    Outcome, Prices, RunInfo, cost_table, lock_directory, log_age_table, prepare_directory, table,
 };
 use crate::server::{self, Delays, Server};
 use crate::storage::{Backend, Credentials, Prefix, Store};
@@ -179,6 +179,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
                 credentials: None,
                 delays: delays.clone(),
                 faults,
+                limits: server::Limits::default(),
             })
             .await?,
         ),
@@ -244,7 +245,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         connected = work => connected?,
         () = stop.wait() => return Err(super::producer::interrupted()),
     };
-    let faults = || server.as_ref().map(fault_counts).unwrap_or_default();
+    let faults = || server.as_ref().map(fired).unwrap_or_default();
     let swept = bench::run(&config, &connected, stop, &mut console, &faults, &mut steps).await;
     drop(console);
     if !steps.is_empty() {
@@ -273,18 +274,6 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
             message: error.to_string(),
         }),
     }
-}
-
-fn fault_counts(server: &Server) -> Vec<FaultCount> {
-    let counts = server.fault_counts().into_iter();
-    counts
-        .map(|server::FaultCount { rule, action, matched, fired }| FaultCount {
-            rule,
-            action: action.to_owned(),
-            matched,
-            fired,
-        })
-        .collect()
 }
 
 impl Args {

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::failure::Failure;
-use crate::server::{Faults, FaultsError};
+use crate::report;
+use crate::server::{FaultCount, Faults, FaultsError, Server};
 
 /// Faults of the embedded server.
 #[derive(Clone, Debug, Args)]
@@ -37,4 +38,15 @@ impl FaultArgs {
         check(&faults).map_err(|error| wrong(error.to_string()))?;
         Ok(Some(faults))
     }
+}
+
+/// How often each rule's turn came so far, for a bench's results.
+pub(super) fn fired(server: &Server) -> Vec<report::FaultCount> {
+    let count = |FaultCount { rule, action, matched, fired }| report::FaultCount {
+        rule,
+        action: action.to_owned(),
+        matched,
+        fired,
+    };
+    server.fault_counts().into_iter().map(count).collect()
 }

@@ -12,7 +12,7 @@ use super::faults::FaultArgs;
 use super::signals;
 use super::storage::variable;
 use crate::exit::Exit;
-use crate::server::{Config, Credentials, FaultCount, Proxy, ProxyConfig, Server, Upstream};
+use crate::server::{Config, Credentials, FaultCount, Limits, Proxy, ProxyConfig, Server, Upstream};
 use crate::units::grouped;
 
 /// Run the embedded S3 server alone
@@ -32,6 +32,11 @@ pub(super) struct Args {
     /// Bucket that is created at start [default: s3mq]
     #[arg(long, env = "S3MQ_BUCKET", value_name = "NAME")]
     bucket: Option<String>,
+
+    /// The most that an object may have, in MiB, and all parts of a multipart upload together
+    #[arg(long, env = "S3MQ_MAX_OBJECT_MIB", value_name = "MIB", default_value_t = 1024,
+          value_parser = clap::value_parser!(u64).range(1..=5120))]
+    max_object_mib: u64,
 
     /// Be no store, but a proxy before this one, http://host:port, so that --faults and --delay are put in
     /// front of it; bucket and keys are that store's
@@ -99,6 +104,7 @@ async fn store(args: Args) -> Result<Exit, Failure> {
         credentials,
         delays,
         faults,
+        limits: Limits { max_object_bytes: args.max_object_mib << 20, ..Limits::default() },
     })
     .await?;
     let keys = server.credentials();

@@ -2,7 +2,8 @@
 //!
 //! Every socket gets `TCP_NODELAY`: with Nagle's algorithm a small answer waits for the client's
 //! delayed acknowledgement, some 40 ms. A failing accept never ends the server: out of file
-//! descriptors, it waits a moment and goes on.
+//! descriptors, it waits a moment and goes on. A client that stops halfway, or takes nothing, loses its
+//! connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +11,10 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use http::header::SERVER;
 use http::{HeaderValue, Request};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::Service;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use s3s::service::S3Service;
 use s3s::{Body, HttpError, HttpResponse};
@@ -23,6 +24,7 @@ use tokio::task::JoinSet;
 
 use super::delays::{Delays, RequestKind};
 use super::faults::{Injector, Link};
+use super::patience::Patient;
 use super::proxy::Forwarder;
 use super::socket::Socket;
 
@@ -34,6 +36,9 @@ const GRACE: Duration = Duration::from_secs(1);
 /// The pause after a failed accept. The reason (no descriptors left) lasts longer than a moment.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// The most that a request's line and headers have. S3 allows keys of 1 KiB and 2 KiB of an object's own headers.
+const MAX_HEADER_BYTES: usize = 64 << 10;
+
 /// Who does the work of a request.
 #[derive(Clone)]
 pub(super) enum Worker {
@@ -43,23 +48,26 @@ pub(super) enum Worker {
     Other(Arc<Forwarder>),
 }
 
+/// What is done with a request, the same on all connections.
+pub(super) struct Work {
+    pub(super) worker: Worker,
+    pub(super) delays: Delays,
+    pub(super) faults: Option<Arc<Injector>>,
+    /// The longest pause in what a client sends or takes.
+    pub(super) patience: Duration,
+}
+
 /// Serves until the sender of `stopped` is dropped or used. No connection outlives the returned
 /// future, not even where that is dropped halfway.
-pub(super) async fn serve(
-    listener: TcpListener,
-    worker: Worker,
-    delays: Delays,
-    faults: Option<Arc<Injector>>,
-    mut stopped: oneshot::Receiver<()>,
-) {
-    let service = Served { worker, delays: Arc::new(delays), faults: None };
+pub(super) async fn serve(listener: TcpListener, work: Work, mut stopped: oneshot::Receiver<()>) {
+    let work = Arc::new(work);
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    let connection = graceful.watch(connect(stream, service.clone(), faults.clone()));
+                    let connection = graceful.watch(connect(stream, work.clone()));
                     connections.spawn(async move {
                         // A client that went away is its own affair.
                         if let Err(error) = connection.await {
@@ -84,32 +92,25 @@ pub(super) async fn serve(
     connections.shutdown().await;
 }
 
-fn connect(
-    stream: TcpStream,
-    service: Served,
-    injector: Option<Arc<Injector>>,
-) -> http1::Connection<TokioIo<Socket>, Served> {
+fn connect(stream: TcpStream, work: Arc<Work>) -> http1::Connection<TokioIo<Socket>, Served> {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::warn!("cannot set TCP_NODELAY, small requests will be slow: {error}");
     }
-    let faults = injector.map(|injector| Faulty { injector, link: Arc::default() });
-    let socket = Socket::new(stream, faults.as_ref().map(|faults| faults.link.clone()));
-    http1::Builder::new().serve_connection(TokioIo::new(socket), Served { faults, ..service })
+    let link = work.faults.as_ref().map(|_| Arc::<Link>::default());
+    let socket = Socket::new(stream, work.patience, link.clone());
+    http1::Builder::new()
+        .max_header_size(MAX_HEADER_BYTES)
+        .timer(TokioTimer::new())
+        .header_read_timeout(work.patience)
+        .serve_connection(TokioIo::new(socket), Served { work, link })
 }
 
-/// The service as one connection has it: with the delays and faults asked for, and our name in its answers.
+/// The service as one connection has it.
 #[derive(Clone)]
 struct Served {
-    worker: Worker,
-    delays: Arc<Delays>,
-    faults: Option<Faulty>,
-}
-
-/// The faults of one connection.
-#[derive(Clone)]
-struct Faulty {
-    injector: Arc<Injector>,
-    link: Arc<Link>,
+    work: Arc<Work>,
+    /// Where there are faults.
+    link: Option<Arc<Link>>,
 }
 
 impl Service<Request<Incoming>> for Served {
@@ -118,14 +119,17 @@ impl Service<Request<Incoming>> for Served {
     type Future = BoxFuture<'static, Result<HttpResponse, HttpError>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let served = self.clone();
+        let Self { work, link } = self.clone();
         Box::pin(async move {
-            let request = request.map(Body::from);
-            let mut response = match &served.faults {
-                None => served.work(request).await?,
-                Some(Faulty { injector, link }) => {
-                    injector.around(request, link.clone(), |request| served.work(request)).await?
+            let request = request.map(|body| match body.is_end_stream() {
+                true => Body::empty(),
+                false => Body::http_body(Patient::new(body, work.patience)),
+            });
+            let mut response = match (&work.faults, link) {
+                (Some(faults), Some(link)) => {
+                    faults.around(request, link, |request| work.answer(request)).await?
                 }
+                _ => work.answer(request).await?,
             };
             response.headers_mut().entry(SERVER).or_insert(NAME);
             Ok(response)
@@ -133,16 +137,16 @@ impl Service<Request<Incoming>> for Served {
     }
 }
 
-impl Served {
-    async fn work(&self, request: Request<Body>) -> Result<HttpResponse, HttpError> {
+impl Work {
+    async fn answer(&self, request: Request<Body>) -> Result<HttpResponse, HttpError> {
         let (method, uri) = (request.method(), request.uri());
         let kind = RequestKind::of(method.as_str(), uri.path(), uri.query());
-        let work = async {
+        let answer = async {
             match &self.worker {
                 Worker::Own(s3) => s3.call(request).await,
                 Worker::Other(forwarder) => Ok(forwarder.forward(request).await),
             }
         };
-        self.delays.around(kind, work).await
+        self.delays.around(kind, answer).await
     }
 }

@@ -14,6 +14,8 @@
 //! * **Whole objects.** A reader gets one write's bytes, never a mix of two.
 //! * **Every request is signed.** Anonymous requests are refused; unsigned payloads in a signed
 //!   request are accepted, as S3 does.
+//! * **No request fills the memory or holds the server for ever.** Objects, headers and XML have a most
+//!   ([`Limits`]), and a connection on which nothing moves is ended.
 //! * With [`Config::data_dir`], **objects outlive the process**: whatever was acknowledged is there
 //!   after a `kill -9`. Nothing is fsynced, so a power cut may lose the last seconds of writes;
 //!   a store whose every PUT waits for the disk is another measurement.
@@ -37,6 +39,7 @@ mod listing;
 mod memory;
 mod multipart;
 mod objects;
+mod patience;
 mod proxy;
 mod refusal;
 mod service;
@@ -54,12 +57,13 @@ pub use proxy::{Upstream, UpstreamError};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use connections::Worker;
+use connections::{Work, Worker};
 use faults::Injector;
 use proxy::Forwarder;
 use store::{Store, StoreError};
@@ -79,6 +83,26 @@ pub struct Config {
     pub delays: Delays,
     /// What goes wrong on purpose; `None` is nothing.
     pub faults: Option<Faults>,
+    /// What a client may ask of it.
+    pub limits: Limits,
+}
+
+/// What a client may ask of a server, so that none can fill its memory or hold it for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// The most that an object may have, and all parts of an upload together, in bytes. More is refused as soon
+    /// as it is known, before it is held.
+    pub max_object_bytes: u64,
+    /// The longest pause within a request: from one piece of its headers, its body or its answer to the next, and
+    /// between two requests of a connection. Then the connection ends.
+    pub patience: Duration,
+}
+
+impl Default for Limits {
+    /// Objects of a gibibyte, and two minutes: longer than clients keep connections that they don't use.
+    fn default() -> Self {
+        Self { max_object_bytes: 1 << 30, patience: Duration::from_secs(120) }
+    }
 }
 
 impl Config {
@@ -91,6 +115,7 @@ impl Config {
             credentials: None,
             delays: Delays::default(),
             faults: None,
+            limits: Limits::default(),
         }
     }
 }
@@ -114,8 +139,8 @@ impl Server {
             .await
             .map_err(|panic| ServerError::Start { reason: panic.to_string() })??;
         let credentials = config.credentials.unwrap_or_else(Credentials::random);
-        let worker = Worker::Own(service::build(store, credentials.clone()));
-        let running = Running::start(listener, worker, config.delays, config.faults)?;
+        let worker = Worker::Own(service::build(store, credentials.clone(), config.limits.max_object_bytes));
+        let running = Running::start(listener, worker, config.delays, config.faults, config.limits.patience)?;
         Ok(Self { credentials, running })
     }
 
@@ -168,7 +193,8 @@ impl Proxy {
     pub async fn start(config: ProxyConfig) -> Result<Self, ServerError> {
         let listener = bind(config.listen).await?;
         let worker = Worker::Other(Arc::new(Forwarder::new(config.upstream)));
-        Ok(Self(Running::start(listener, worker, config.delays, config.faults)?))
+        let patience = Limits::default().patience;
+        Ok(Self(Running::start(listener, worker, config.delays, config.faults, patience)?))
     }
 
     /// The URL for a client on this host.
@@ -202,12 +228,14 @@ impl Running {
         worker: Worker,
         delays: Delays,
         faults: Option<Faults>,
+        patience: Duration,
     ) -> Result<Self, ServerError> {
         let address =
             listener.local_addr().map_err(|error| ServerError::Start { reason: error.to_string() })?;
         let faults = faults.map(|faults| Arc::new(Injector::new(faults)));
         let (stop, stopped) = oneshot::channel();
-        let accepting = tokio::spawn(connections::serve(listener, worker, delays, faults.clone(), stopped));
+        let work = Work { worker, delays, faults: faults.clone(), patience };
+        let accepting = tokio::spawn(connections::serve(listener, work, stopped));
         Ok(Self { address, faults, stop, accepting })
     }
 

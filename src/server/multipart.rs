@@ -1,7 +1,8 @@
 //! Multipart uploads: parts wait in memory until their object is completed from them.
 //!
 //! An upload does not outlive the process, in either store: its client has not been promised an
-//! object yet. One that is neither completed nor aborted keeps its parts until the server ends.
+//! object yet. One that is neither completed nor aborted keeps its parts until the server ends; together they are
+//! never more than an object may have.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use s3s::{S3Result, s3_error};
 use uuid::Uuid;
 
 use super::blob::{Attributes, now};
-use super::objects::{MAX_OBJECT_BYTES, etag, receive, too_large};
+use super::objects::{etag, receive, too_large};
 use super::service::Service;
 use super::store::Conditions;
 
@@ -89,11 +90,19 @@ impl Service {
             return Err(s3_error!(InvalidArgument, "A part's number is 1 to {MAX_PARTS}."));
         }
         // Before a body is received for nothing.
-        self.uploads.with(id, bucket, key, |_| ())?;
-        let bytes = receive(input.body, input.content_length).await?;
+        let others = self.uploads.with(id, bucket, key, |upload| upload.bytes_without(number))?;
+        let most = self.max_object_bytes.saturating_sub(others);
+        let bytes = receive(input.body, input.content_length, most).await?;
         let tag = Uuid::new_v4().simple().to_string();
         let part = Arc::new(UploadedPart { etag: tag.clone(), modified: now(), bytes });
-        self.uploads.with(id, bucket, key, |upload| upload.parts.insert(number, part))?;
+        self.uploads.with(id, bucket, key, |upload| {
+            // Other parts may have come meanwhile.
+            if upload.bytes_without(number) + part.bytes.len() as u64 > self.max_object_bytes {
+                return Err(too_large());
+            }
+            upload.parts.insert(number, part);
+            Ok(())
+        })??;
         Ok(UploadPartOutput { e_tag: Some(ETag::Strong(tag)), ..UploadPartOutput::default() })
     }
 
@@ -155,6 +164,14 @@ impl Service {
     }
 }
 
+impl Upload {
+    /// What is held of it beside one part.
+    fn bytes_without(&self, number: i32) -> u64 {
+        let others = self.parts.iter().filter(|(other, _)| **other != number);
+        others.map(|(_, part)| part.bytes.len() as u64).sum()
+    }
+}
+
 impl UploadedPart {
     fn describe(&self, number: i32) -> Part {
         Part {
@@ -189,9 +206,6 @@ fn chosen(uploaded: &BTreeMap<i32, Arc<UploadedPart>>, asked: &[CompletedPart]) 
             EntityTooSmall,
             "Every part but the last has at least {MIN_PART_BYTES} bytes."
         ));
-    }
-    if chunks.iter().map(|chunk| chunk.len() as u64).sum::<u64>() > MAX_OBJECT_BYTES {
-        return Err(too_large());
     }
     Ok(chunks)
 }

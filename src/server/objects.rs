@@ -15,9 +15,6 @@ use super::blob::{About, Attributes, Object as Stored};
 use super::service::Service;
 use super::store::{Conditions, matches};
 
-/// The most one object may have, as in S3.
-pub(super) const MAX_OBJECT_BYTES: u64 = 5 << 30;
-
 /// What is set aside for a body before any of it has come, at most.
 const MAX_RESERVED_BYTES: u64 = 64 << 20;
 
@@ -37,7 +34,7 @@ impl Service {
             content_type: input.content_type,
             metadata: input.metadata,
         };
-        let body = receive(input.body, input.content_length).await?;
+        let body = receive(input.body, input.content_length, self.max_object_bytes).await?;
         let conditions = Conditions { if_match: input.if_match, if_none_match: input.if_none_match };
         let (bucket, key) = (input.bucket, input.key);
         let about =
@@ -318,19 +315,19 @@ fn unreadable(error: impl std::fmt::Display) -> S3Error {
     s3_error!(InternalError, "The object cannot be read: {error}")
 }
 
-/// Receives a body as one piece of exactly its size. It is copied once: what arrives is a slice of
+/// Receives a body as one piece of exactly its size, which is `most` at most. It is copied once: what arrives is a slice of
 /// the connection's read buffer, and would keep all of that alive for as long as the object.
-pub(super) async fn receive(body: Option<StreamingBlob>, length: Option<i64>) -> S3Result<Bytes> {
+pub(super) async fn receive(body: Option<StreamingBlob>, length: Option<i64>, most: u64) -> S3Result<Bytes> {
     let Some(mut body) = body else { return Ok(Bytes::new()) };
     let expected = length.and_then(|length| u64::try_from(length).ok());
-    if expected.is_some_and(|length| length > MAX_OBJECT_BYTES) {
+    if expected.is_some_and(|length| length > most) {
         return Err(too_large());
     }
     let mut bytes = Vec::with_capacity(expected.unwrap_or_default().min(MAX_RESERVED_BYTES) as usize);
     while let Some(frame) = body.next().await {
         let frame =
             frame.map_err(|error| s3_error!(IncompleteBody, "The body did not come whole: {error}"))?;
-        if (bytes.len() + frame.len()) as u64 > MAX_OBJECT_BYTES {
+        if (bytes.len() + frame.len()) as u64 > most {
             return Err(too_large());
         }
         bytes.extend_from_slice(&frame);
@@ -344,5 +341,5 @@ pub(super) async fn receive(body: Option<StreamingBlob>, length: Option<i64>) ->
 }
 
 pub(super) fn too_large() -> S3Error {
-    s3_error!(EntityTooLarge, "An object has at most {MAX_OBJECT_BYTES} bytes.")
+    s3_error!(EntityTooLarge, "This server takes no object of so many bytes; --max-object-mib says how many.")
 }

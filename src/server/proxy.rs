@@ -36,9 +36,13 @@ impl FromStr for Upstream {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let parts = text.parse::<Uri>().map_err(|_| UpstreamError)?.into_parts();
         let has_path = parts.path_and_query.is_some_and(|path| path != PathAndQuery::from_static("/"));
+        let is_plain = |authority: &Authority| {
+            let is_host = authority.as_str() == authority.host();
+            (is_host || authority.port_u16().is_some()) && !authority.as_str().contains('@')
+        };
         match (parts.scheme, parts.authority) {
             (Some(scheme), Some(authority))
-                if scheme == Scheme::HTTP && !has_path && !authority.as_str().contains('@') =>
+                if scheme == Scheme::HTTP && !has_path && is_plain(&authority) =>
             {
                 Ok(Self(authority))
             }

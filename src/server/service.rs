@@ -18,17 +18,27 @@ use super::store::{Store, StoreError};
 /// Bodies of XML: at most 10,000 parts, or 1,000 keys of 1 KiB that are escaped character by character.
 const MAX_XML_BYTES: usize = 8 << 20;
 
+/// The fields of a form, which are read before it is refused.
+const MAX_FORM_BYTES: usize = 64 << 10;
+
 /// The S3 operations over a store.
 pub(super) struct Service {
     pub(super) store: Arc<Store>,
     pub(super) uploads: Uploads,
+    /// The most one object may have.
+    pub(super) max_object_bytes: u64,
 }
 
 /// A service that accepts one key pair and path-style requests.
-pub(super) fn build(store: Store, credentials: Credentials) -> S3Service {
+pub(super) fn build(store: Store, credentials: Credentials, max_object_bytes: u64) -> S3Service {
     let mut config = S3Config::default();
     config.xml_max_body_size = MAX_XML_BYTES;
-    let mut builder = S3ServiceBuilder::new(Service { store: Arc::new(store), uploads: Uploads::default() });
+    // Uploads by HTML forms are not implemented. The protocol crate would take in the whole file before it looks
+    // for a signature.
+    config.post_object_max_file_size = 0;
+    config.form_max_fields_size = MAX_FORM_BYTES;
+    let service = Service { store: Arc::new(store), uploads: Uploads::default(), max_object_bytes };
+    let mut builder = S3ServiceBuilder::new(service);
     builder.set_auth(OnePair(credentials));
     builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
     builder.build()

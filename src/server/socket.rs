@@ -4,21 +4,32 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::faults::Link;
+use super::patience::Patience;
 
-/// A socket, and what a fault can do to it. Without a link to faults it is the stream and nothing more.
+/// A socket, and what a fault can do to it. A client that takes nothing of its answer for too
+/// long loses it.
 pub(super) struct Socket {
     stream: TcpStream,
+    /// For a client that takes nothing of its answer.
+    patience: Patience,
     link: Option<Arc<Link>>,
 }
 
 impl Socket {
-    pub(super) fn new(stream: TcpStream, link: Option<Arc<Link>>) -> Self {
-        Self { stream, link }
+    pub(super) fn new(stream: TcpStream, longest: Duration, link: Option<Arc<Link>>) -> Self {
+        Self { stream, patience: Patience::new(longest), link }
+    }
+
+    /// What was polled of a write, or that it has waited for too long.
+    fn in_time(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        let polled = self.patience.poll(cx, polled);
+        polled.map(|written| written.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())))
     }
 }
 
@@ -44,7 +55,8 @@ impl AsyncRead for Socket {
 
 impl AsyncWrite for Socket {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.in_time(cx, polled)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -67,6 +79,7 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         bytes: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bytes)
+        let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, bytes);
+        self.in_time(cx, polled)
     }
 }

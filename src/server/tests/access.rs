@@ -41,7 +41,7 @@ async fn anonymous_requests_are_refused(s: &TestServer) {
     assert_eq!(s.get("other").await, None);
 }
 
-async fn raw(s: &TestServer, request: &str) -> String {
+pub(super) async fn raw(s: &TestServer, request: &str) -> String {
     let mut stream = TcpStream::connect(s.server.local_addr()).await.unwrap();
     let request =
         format!("{request} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");

@@ -6,9 +6,10 @@ use aws_sdk_s3::types::EncodingType;
 use bytes::Bytes;
 use percent_encoding::percent_decode_str;
 
+use super::access::raw;
 use super::{BUCKET, TestServer, on_both_stores, refusal};
 
-on_both_stores!(every_key_is_representable, a_key_has_at_most_1024_bytes);
+on_both_stores!(every_key_is_representable, a_key_has_at_most_1024_bytes, paths_that_are_no_keys_are_refused,);
 
 fn awkward_keys() -> Vec<String> {
     let mut keys: Vec<String> = [
@@ -112,4 +113,38 @@ fn names(dir: &Path) -> Vec<String> {
     let mut names: Vec<_> = entries.map(|name| name.into_string().unwrap()).collect();
     names.sort();
     names
+}
+
+/// Paths as no client library would send them.
+async fn paths_that_are_no_keys_are_refused(s: &TestServer) {
+    s.put("key", "value").await;
+    let long = format!("/bucket/{}", "x".repeat(20_000));
+    for path in [
+        "/bucket/%ff%fe",
+        "/bucket/../../../etc/passwd",
+        "/../bucket/key",
+        "/bucket/%2e%2e/%2e%2e/etc/passwd",
+        "/..%2fbucket/key",
+        "/%2e%2e/key",
+        "//bucket/key",
+        "/bucket/%00",
+        "/%00/key",
+        "/bucket/%zz",
+        "/bucket/%",
+        &long,
+        "*",
+    ] {
+        for method in ["GET", "PUT", "DELETE"] {
+            let answer = raw(s, &format!("{method} {path}")).await;
+            assert!(answer.starts_with("HTTP/1.1 4"), "{method} {path}: {answer}");
+        }
+    }
+    assert_eq!(s.get("key").await, Some(Bytes::from("value")));
+    let list = s.sdk.list_objects_v2().bucket(BUCKET).send().await.unwrap();
+    assert_eq!(list.contents().len(), 1);
+    if let Some(dir) = &s.dir {
+        assert_eq!(names(dir.path()), ["data"], "something was written outside the data directory");
+        assert_eq!(names(&dir.path().join("data")), ["buckets", "s3mq.lock", "tmp"]);
+        assert_eq!(names(&dir.path().join("data/buckets")), [BUCKET]);
+    }
 }

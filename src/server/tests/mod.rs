@@ -9,6 +9,7 @@ mod delays;
 mod faults;
 mod keys;
 mod lifecycle;
+mod limits;
 mod listing;
 mod multipart;
 mod objects;

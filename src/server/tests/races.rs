@@ -116,7 +116,11 @@ fn a_bucket_never_vanishes_with_an_object() {
 async fn a_reader_finds_what_replaced_its_object() {
     for (store, _dir) in stores() {
         put(&store, BUCKET, "key", &Conditions::default()).unwrap();
-        let service = Arc::new(Service { store: Arc::new(store), uploads: Uploads::default() });
+        let service = Arc::new(Service {
+            store: Arc::new(store),
+            uploads: Uploads::default(),
+            max_object_bytes: u64::MAX,
+        });
         let writer = {
             let store = service.store.clone();
             tokio::task::spawn_blocking(move || {
