@@ -41,7 +41,7 @@ except ImportError as error:
 ROOT = Path(__file__).resolve().parent.parent
 BUCKET, ACCESS_KEY, SECRET_KEY = "chaos", "chaoskey", "chaossecret"
 # Short ones, so that a round that waits for a lost answer is over in seconds.
-DEADLINES = ["--request-timeout-seconds=2", "--retry-timeout-seconds=20"]
+DEADLINES = ["--request-timeout-seconds=2", "--retry-timeout-seconds=20", "--stall-timeout-seconds=60"]
 LOG = "*_delta_log/*.json"
 FIRED = re.compile(r"fault rule=.* action=\"?([a-z-]+)")
 

@@ -42,10 +42,10 @@ mod processes;
 mod roles;
 #[path = "cli/secrets.rs"]
 mod secrets;
-#[path = "cli/stalls.rs"]
-mod stalls;
 #[path = "cli/serve.rs"]
 mod serve;
+#[path = "cli/stalls.rs"]
+mod stalls;
 #[path = "cli/store.rs"]
 mod store;
 #[path = "cli/store_failures.rs"]
