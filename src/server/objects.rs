@@ -321,14 +321,14 @@ pub(super) async fn receive(body: Option<StreamingBlob>, length: Option<i64>, mo
     let Some(mut body) = body else { return Ok(Bytes::new()) };
     let expected = length.and_then(|length| u64::try_from(length).ok());
     if expected.is_some_and(|length| length > most) {
-        return Err(too_large());
+        return Err(refuse(body).await);
     }
     let mut bytes = Vec::with_capacity(expected.unwrap_or_default().min(MAX_RESERVED_BYTES) as usize);
     while let Some(frame) = body.next().await {
         let frame =
             frame.map_err(|error| s3_error!(IncompleteBody, "The body did not come whole: {error}"))?;
         if (bytes.len() + frame.len()) as u64 > most {
-            return Err(too_large());
+            return Err(refuse(body).await);
         }
         bytes.extend_from_slice(&frame);
     }
@@ -338,6 +338,21 @@ pub(super) async fn receive(body: Option<StreamingBlob>, length: Option<i64>, mo
     // Only a body larger than what was set aside, or of unknown length, has room to give back.
     bytes.shrink_to_fit();
     Ok(Bytes::from(bytes))
+}
+
+/// Of what is refused, so much is still taken and dropped, while more keeps coming. A client that sends on to a
+/// closed connection has it reset, and may never read why; one that waits for the answer gets it soon.
+const MAX_DROPPED_BYTES: u64 = 64 << 20;
+const NO_MORE_COMES: Duration = Duration::from_millis(250);
+
+async fn refuse(mut body: StreamingBlob) -> S3Error {
+    let mut dropped_bytes = 0;
+    while dropped_bytes < MAX_DROPPED_BYTES
+        && let Ok(Some(Ok(frame))) = tokio::time::timeout(NO_MORE_COMES, body.next()).await
+    {
+        dropped_bytes += frame.len() as u64;
+    }
+    too_large()
 }
 
 pub(super) fn too_large() -> S3Error {

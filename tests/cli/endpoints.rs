@@ -259,7 +259,8 @@ fn without_a_preflight_a_role_ends_within_its_deadlines_too() {
     for command in ["producer --lake-path queue --rate 1 --messages 1", "consumer --lake-path queue"] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
-        let deadlines = "--no-preflight --request-timeout-seconds 1 --retry-timeout-seconds 2";
+        let deadlines =
+            "--no-preflight --request-timeout-seconds 1 --retry-timeout-seconds 2 --stall-timeout-seconds 3";
         let command =
             Store::start().s3mq(&format!("{command} {deadlines}")).env("MINIO_S3_ENDPOINT", &endpoint);
         command.run().exits(1);
