@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use object_store::path::Path;
-use object_store::{ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion};
+use object_store::{GetResult, ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
@@ -39,7 +39,8 @@ impl PrefixLock {
     /// [`StorageError::Locked`] when another bench holds it; else what the store said.
     pub async fn acquire(store: &Store, prefix: &Prefix, holder: &str) -> Result<Self, StorageError> {
         let key = prefix.join(".s3mq-bench.lock");
-        let body = PutPayload::from(holder.to_owned());
+        // Told apart from anybody else's, so that one whose answer was lost is known again.
+        let body = PutPayload::from(format!("{holder}, {}", Uuid::new_v4()));
         let version = match put(store, &key, &body, PutMode::Create).await {
             Ok(version) => version,
             Err(object_store::Error::AlreadyExists { .. }) => take_over(store, prefix, &key, &body).await?,
@@ -88,9 +89,13 @@ async fn take_over(
         }
         Err(error) => return Err(other(error)),
     };
-    let meta = current.meta.clone();
+    let seen = version_of(&current);
+    let modified = current.meta.last_modified.timestamp();
     let holder = current.bytes().await.map_err(other)?;
-    let age = store_now(store, prefix).await.map_err(other)? - meta.last_modified.timestamp();
+    if is_ours(&holder, body) {
+        return Ok(seen);
+    }
+    let age = store_now(store, prefix).await.map_err(other)? - modified;
     if age < STALE_AFTER.as_secs() as i64 {
         return Err(StorageError::Locked {
             prefix: prefix.to_string(),
@@ -99,8 +104,26 @@ async fn take_over(
         });
     }
     tracing::warn!("taking over the lock {key}, whose holder has not been heard of for {age} s");
-    let seen = UpdateVersion { e_tag: meta.e_tag, version: meta.version };
     put(store, key, body, PutMode::Update(seen)).await.map_err(other)
+}
+
+fn version_of(lock: &GetResult) -> UpdateVersion {
+    UpdateVersion { e_tag: lock.meta.e_tag.clone(), version: lock.meta.version.clone() }
+}
+
+fn is_ours(holder: &[u8], body: &PutPayload) -> bool {
+    body.iter().flatten().eq(holder)
+}
+
+/// The lock's version, if it is still ours: a heartbeat may have been applied and its answer lost.
+async fn still_ours(
+    store: &Store,
+    key: &Path,
+    body: &PutPayload,
+) -> object_store::Result<Option<UpdateVersion>> {
+    let current = store.objects().get(key).await?;
+    let seen = version_of(&current);
+    Ok(is_ours(&current.bytes().await?, body).then_some(seen))
 }
 
 /// The store's own time, in Unix seconds: when it says an object written now was modified.
@@ -115,9 +138,15 @@ async fn store_now(store: &Store, prefix: &Prefix) -> object_store::Result<i64> 
 async fn keep(store: Store, key: Path, body: PutPayload, mut version: UpdateVersion) {
     loop {
         tokio::time::sleep(HEARTBEAT).await;
-        match put(&store, &key, &body, PutMode::Update(version.clone())).await {
-            Ok(next) => version = next,
+        let renewed = match put(&store, &key, &body, PutMode::Update(version.clone())).await {
             Err(object_store::Error::Precondition { .. } | object_store::Error::AlreadyExists { .. }) => {
+                still_ours(&store, &key, &body).await
+            }
+            renewed => renewed.map(Some),
+        };
+        match renewed {
+            Ok(Some(next)) => version = next,
+            Ok(None) => {
                 tracing::error!("another bench has taken the lock {key}: results may be mixed");
                 return;
             }

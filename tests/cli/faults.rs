@@ -45,6 +45,20 @@ fn a_file_that_is_wrong_is_refused_by_file_rule_and_key() {
 }
 
 #[test]
+fn a_lock_whose_answers_get_lost_stays_the_benchs_own() {
+    // As it is taken, and at the first heartbeat: applied, said to have failed, and found there when sent again.
+    let (_directory, path) = file(
+        "[[rule]]\nmethod = 'PUT'\nkey = '*/.s3mq-bench.lock'\nnth = [1, 3]\naction = 'apply-then-status'\nstatus = 500",
+    );
+    let bench = "bench --range-start 50 --range-end 50 --range-step 1 --seconds-to-stream 7 --quiet";
+    let finished = s3mq(bench).arg("--faults").arg(&path).run();
+    finished.exits(0);
+    finished.check(!finished.stderr.contains("another bench"), "it takes itself for another");
+    let result = finished.read("benchmark-results/50.json");
+    finished.check(result.contains("\"received\": 350,"), "not all came");
+}
+
+#[test]
 fn a_bench_over_faults_loses_nothing_and_says_what_fired() {
     let (_directory, path) = file(
         "[[rule]]\nname = 'lost'\nmethod = 'PUT'\nkey = '*/_delta_log/*.json'\nevery = 3\naction = 'apply-then-reset'\n\
