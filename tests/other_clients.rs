@@ -6,7 +6,9 @@ mod common;
 
 use std::process::{Command, Output};
 
+use common::streams::*;
 use common::{TestStore, fresh_path, is_set_up};
+use s3mq::queue::{Consumer, ConsumerOptions, Received};
 
 /// Runs Python with `deltalake`; `None` where that isn't set up. The script gets the table's URI and the
 /// storage options as `uri` and `options`.
@@ -178,6 +180,87 @@ async fn a_table_that_python_optimizes_is_delivered_once(store: &TestStore) {
     assert_eq!(event["received"], 300);
 }
 
+async fn a_table_that_is_compacted_and_vacuumed_while_read_is_delivered_once_or_counted(store: &TestStore) {
+    let lake = lake(store, "vacuumed");
+    let first = send_each(&lake, 6).await;
+    let mut slow = Consumer::open(&lake, ConsumerOptions { permits: 10, ..options() }).await.unwrap();
+    // While this batch is held, no other file is fetched.
+    let Received::Batch(held) = next(&mut slow).await.unwrap() else { panic!("a batch") };
+    let script = r#"
+table = DeltaTable(uri, storage_options=options)
+added = table.optimize.compact()["numFilesAdded"]
+gone = table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+print(added, len(gone), len(DeltaTable(uri, storage_options=options).to_pyarrow_table()))
+"#;
+    match python(store, &prefix(&lake), script) {
+        Some(said) => assert_eq!(said.trim(), "1 6 60"),
+        None => return,
+    }
+    let second = send_each(&lake, 2).await;
+    drop(held);
+    let (mut lost, mut came, mut ends) = (Vec::new(), 0, Vec::new());
+    while ends.len() < 2 {
+        match next(&mut slow).await.unwrap() {
+            Received::Lost(file) => lost.push((file.origin.unwrap().first_seq, file.rows.unwrap())),
+            Received::Batch(batch) => came += batch.len(),
+            Received::End(end) => ends.push(end.by),
+        }
+    }
+    assert_eq!((lost, came), ((1..6).map(|batch| (batch * 10, 10)).collect(), 20));
+    assert_eq!(ends, [first, second]);
+
+    // Whoever comes later gets what is left, once: the compacted file is no news.
+    let arguments = ["consumer", "--lake-path", &prefix(&lake), "--producers", "2"];
+    let event = last_event(&stdout(run(&mut s3mq(store, &arguments)), 3));
+    assert_eq!((event["received"].as_u64(), event["lost_files"].as_u64()), (Some(20), Some(6)), "{event}");
+    let streams = event["integrity"]["streams"].as_array().unwrap();
+    let lost: Vec<_> = streams.iter().map(|stream| (&stream["lost"], &stream["first_lost"])).collect();
+    let all_of_the_first = serde_json::json!([[0, 59]]);
+    assert!(lost.iter().any(|(count, ranges)| **count == 60 && **ranges == all_of_the_first), "{event}");
+}
+
+async fn what_python_partitions_compresses_and_widens_is_read(store: &TestStore) {
+    let path = fresh_path("by-python-in-parts");
+    let script = r#"
+from deltalake import WriterProperties
+days = ["a b", "50%", "x/y:z", "grüße", "a%20b", "http://host/?q=1&r=2#s"]
+table = pa.table({"day": days, "data": [f"172440310{i}.5" for i in range(6)]})
+write_deltalake(uri, table, partition_by=["day"], storage_options=options)
+for i, codec in enumerate(["UNCOMPRESSED", "SNAPPY", "GZIP", "BROTLI", "LZ4", "LZ4_RAW", "ZSTD"]):
+    more = pa.table({"day": ["d"] * 3, "data": [f"172440311{i}.{j}" for j in range(3)]})
+    level = {"compression_level": 3} if codec in ("GZIP", "BROTLI", "ZSTD") else {}
+    write_deltalake(uri, more, mode="append", storage_options=options, writer_properties=WriterProperties(compression=codec, **level))
+wider = pa.table({"day": ["e"] * 3, "data": [f"172440312{i}.5" for i in range(3)], "note": ["n"] * 3})
+write_deltalake(uri, wider, mode="append", schema_mode="merge", storage_options=options)
+print(len(DeltaTable(uri, storage_options=options).to_pyarrow_table()))
+"#;
+    match python(store, &path, script) {
+        Some(rows) => assert_eq!(rows.trim(), "30"),
+        None => return,
+    }
+    let arguments = ["consumer", "--lake-path", &path, "--expected-messages", "30"];
+    let event = last_event(&stdout(run(&mut s3mq(store, &arguments)), 0));
+    assert_eq!((event["received"].as_u64(), event["unreadable"].as_u64()), (Some(30), Some(0)), "{event}");
+}
+
+async fn a_table_that_python_overwrites_stops_the_consumer_unless_told_otherwise(store: &TestStore) {
+    let path = fresh_path("overwritten");
+    let script = r#"
+for n in (3, 4):
+    write_deltalake(uri, pa.table({"data": [f"1724403100.{i}" for i in range(n)]}), mode="overwrite", storage_options=options)
+"#;
+    if python(store, &path, script).is_none() {
+        return;
+    }
+    let arguments = ["consumer", "--lake-path", &path, "--expected-messages", "7"];
+    let (command, output) = run(&mut s3mq(store, &arguments));
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    stdout((command, output), 1);
+    assert!(stderr.contains("version 1 removes rows"), "{stderr}");
+    let event = last_event(&stdout(run(s3mq(store, &arguments).arg("--ignore-removes")), 0));
+    assert_eq!(event["received"], 7);
+}
+
 async fn a_producer_does_not_write_to_a_table_that_is_not_its_own(store: &TestStore) {
     let path = fresh_path("not-ours");
     let script = r#"write_deltalake(uri, pa.table({"data": pa.array([b"x"]), "other": pa.array([1])}), storage_options=options)"#;
@@ -215,6 +298,9 @@ on_every_store!(
     python_reads_a_preloaded_table_with_its_checkpoints,
     a_consumer_reads_what_python_wrote,
     a_table_that_python_optimizes_is_delivered_once,
+    a_table_that_is_compacted_and_vacuumed_while_read_is_delivered_once_or_counted,
+    what_python_partitions_compresses_and_widens_is_read,
+    a_table_that_python_overwrites_stops_the_consumer_unless_told_otherwise,
     a_producer_does_not_write_to_a_table_that_is_not_its_own,
     the_examples_work,
 );

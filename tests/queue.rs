@@ -4,16 +4,17 @@
 #[macro_use]
 mod common;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use common::{TestStore, fresh_path};
+use common::TestStore;
+use common::streams::*;
 use futures::TryStreamExt;
+use object_store::ObjectStoreExt;
 use object_store::path::Path;
-use object_store::{ObjectStoreExt, PutPayload};
 use s3mq::queue::{
     Batch, Checkpoint, CheckpointOutcome, Consumer, ConsumerOptions, Lake, Notice, Poll, PreloadOptions,
-    Producer, ProducerEpoch, ProducerOptions, QueueError, Received, Start, preload,
+    Producer, ProducerOptions, QueueError, Received, Start, preload,
 };
 use s3mq::storage::Purpose;
 use tokio::sync::mpsc;
@@ -43,98 +44,6 @@ on_every_store!(
     a_preloaded_table_is_whole_and_goes_on_where_it_ends,
     a_preload_that_is_ended_early_leaves_no_holes,
 );
-
-const PATIENCE: Duration = Duration::from_secs(60);
-
-fn lake(store: &TestStore, name: &str) -> Lake {
-    Lake::new(&store.store, fresh_path(name).parse().unwrap()).unwrap()
-}
-
-fn options() -> ConsumerOptions {
-    ConsumerOptions {
-        poll: Poll::Adaptive { expected: Duration::from_millis(20) },
-        ..ConsumerOptions::default()
-    }
-}
-
-async fn producer(lake: &Lake, producer_id: i32) -> Producer {
-    Producer::open(lake, ProducerOptions { producer_id, ..ProducerOptions::default() }).await.unwrap()
-}
-
-async fn send(lake: &Lake, producer_id: i32, batches: usize) -> ProducerEpoch {
-    let mut producer = producer(lake, producer_id).await;
-    for batch in 0..batches {
-        producer.append(Batch::from_iter((0..10).map(|n| format!("{batch}.{n}")))).await.unwrap();
-    }
-    let by = producer.epoch();
-    assert_eq!(producer.finish().await.unwrap().messages, batches as u64 * 10);
-    by
-}
-
-/// Everything up to the `ends`-th end of stream: the messages by producer, and what else came.
-async fn receive(
-    consumer: &mut Consumer,
-    ends: usize,
-) -> (BTreeMap<ProducerEpoch, Vec<(i64, String)>>, Vec<Received>) {
-    let (mut messages, mut others, mut ended) = (BTreeMap::new(), Vec::new(), 0);
-    while ended < ends {
-        match next(consumer).await.unwrap() {
-            Received::Batch(batch) => {
-                let stream: &mut Vec<_> = messages.entry(batch.origin.unwrap().by).or_default();
-                let texts = batch.messages().map(|message| String::from_utf8(message.to_vec()).unwrap());
-                stream.extend(batch.sequences().flatten().copied().zip(texts));
-            }
-            Received::End(end) => {
-                assert_eq!(
-                    messages.get(&end.by).map_or(0, Vec::len) as u64,
-                    end.count,
-                    "count of {:?}",
-                    end.by
-                );
-                ended += 1;
-            }
-            other => {
-                others.push(other);
-                // Its stream's count won't be met; the caller looks.
-                return (messages, others);
-            }
-        }
-    }
-    (messages, others)
-}
-
-async fn next(consumer: &mut Consumer) -> Result<Received, QueueError> {
-    tokio::time::timeout(PATIENCE, consumer.next()).await.expect("the consumer came to something")
-}
-
-async fn error_of(consumer: &mut Consumer) -> QueueError {
-    loop {
-        if let Err(error) = next(consumer).await {
-            return error;
-        }
-    }
-}
-
-fn assert_in_order(messages: &[(i64, String)]) {
-    for (expected, (seq, text)) in messages.iter().enumerate() {
-        assert_eq!(
-            (*seq as usize, text.as_str()),
-            (expected, format!("{}.{}", expected / 10, expected % 10).as_str())
-        );
-    }
-}
-
-fn entry(lake: &Lake, version: u64) -> Path {
-    Path::from(format!("{}/_delta_log/{version:020}.json", prefix(lake)))
-}
-
-fn prefix(lake: &Lake) -> String {
-    lake.describe().splitn(4, '/').nth(3).unwrap().to_owned()
-}
-
-async fn put(store: &TestStore, path: &Path, body: &str) {
-    store.store.objects().put(path, PutPayload::from(body.to_owned())).await.unwrap();
-}
 
 async fn messages_come_as_they_were_sent(store: &TestStore) {
     let lake = lake(store, "plain");
@@ -237,14 +146,6 @@ async fn cleaned_versions_are_named(store: &TestStore) {
     }
     let error = error_of(&mut slow).await;
     assert!(matches!(error, QueueError::CleanedAway { ref gone, oldest: 6 } if *gone == (3..=5)), "{error}");
-}
-
-async fn data_files(store: &TestStore, lake: &Lake) -> Vec<Path> {
-    use futures::TryStreamExt;
-    let prefix = Path::from(prefix(lake));
-    let mut files: Vec<_> = store.store.objects().list(Some(&prefix)).try_collect().await.unwrap();
-    files.retain(|file| file.location.as_ref().ends_with(".parquet"));
-    files.into_iter().map(|file| file.location).collect()
 }
 
 async fn loses_one_file_and_goes_on(lake: &Lake, reason: &str) {
@@ -397,7 +298,10 @@ async fn a_dead_table_costs_few_requests_to_watch(store: &TestStore) {
 }
 
 /// A producer that tells of its commits and checkpoints.
-async fn telling(lake: &Lake, checkpoint_interval: u64) -> (Producer, mpsc::UnboundedReceiver<Notice>) {
+async fn telling_checkpoints(
+    lake: &Lake,
+    checkpoint_interval: u64,
+) -> (Producer, mpsc::UnboundedReceiver<Notice>) {
     let (notices, told) = mpsc::unbounded_channel();
     let options =
         ProducerOptions { checkpoint_interval, notices: Some(notices), ..ProducerOptions::default() };
@@ -459,7 +363,7 @@ async fn checkpoints_come_at_their_interval_and_are_counted_apart(store: &TestSt
     let lake = lake(store, "checkpoints");
     let counted = s3mq::storage::Store::connect(store.store.config().clone()).await.unwrap();
     let counted_lake = Lake::new(&counted, prefix(&lake).parse().unwrap()).unwrap();
-    let notices = commit_each(telling(&counted_lake, 5).await, 12, 5).await;
+    let notices = commit_each(telling_checkpoints(&counted_lake, 5).await, 12, 5).await;
 
     // Version 0 is the table, the last one the end of stream.
     let commits: Vec<_> = notices
@@ -496,7 +400,7 @@ async fn checkpoints_come_at_their_interval_and_are_counted_apart(store: &TestSt
 
 async fn two_producers_make_each_checkpoint_once(store: &TestStore) {
     let lake = lake(store, "checkpoints-of-two");
-    let (one, other) = (telling(&lake, 4).await, telling(&lake, 4).await);
+    let (one, other) = (telling_checkpoints(&lake, 4).await, telling_checkpoints(&lake, 4).await);
     let (first, second) = tokio::join!(commit_each(one, 10, 4), commit_each(other, 10, 4));
     let mut versions: Vec<_> = checkpoints(&first)
         .iter()
@@ -511,7 +415,7 @@ async fn two_producers_make_each_checkpoint_once(store: &TestStore) {
 async fn a_failing_checkpoint_does_not_fail_the_stream(store: &TestStore) {
     let lake = lake(store, "failing-checkpoint");
     send(&lake, 1, 1).await;
-    let (producer, told) = telling(&lake, 4).await;
+    let (producer, told) = telling_checkpoints(&lake, 4).await;
     let by = producer.epoch();
     // What says that it is the checkpoint to start from is none.
     let broken = Path::from(format!("{}/_delta_log/{:020}.checkpoint.parquet", prefix(&lake), 2));
@@ -528,7 +432,7 @@ async fn a_failing_checkpoint_does_not_fail_the_stream(store: &TestStore) {
 
 async fn a_checkpointed_table_goes_on_after_its_log_was_cleaned(store: &TestStore) {
     let lake = lake(store, "cleaned-checkpoint");
-    commit_each(telling(&lake, 5).await, 7, 5).await;
+    commit_each(telling_checkpoints(&lake, 5).await, 7, 5).await;
     for version in 0..5 {
         store.store.objects().delete(&entry(&lake, version)).await.unwrap();
     }

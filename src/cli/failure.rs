@@ -44,4 +44,12 @@ macro_rules! fails_at_runtime {
     };
 }
 
-fails_at_runtime!(StorageError, ServerError, QueueError, ConsumerError);
+fails_at_runtime!(StorageError, ServerError, QueueError);
+
+impl From<ConsumerError> for Failure {
+    fn from(error: ConsumerError) -> Self {
+        let lossy = matches!(&error, ConsumerError::Queue(error) if error.is_loss());
+        let exit = if lossy { Exit::Lossy } else { Exit::Failed };
+        Self { exit, message: error.to_string() }
+    }
+}

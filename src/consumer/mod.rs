@@ -144,14 +144,16 @@ pub async fn run(
                         );
                         quiet = lake.store().answered_time();
                         (patience, given_up) = (config.drain_timeout, Ended::DrainTimeout);
+                        let rows = lost.rows.unwrap_or(0);
                         tally.lost_files += 1;
+                        tally.lost_rows += rows;
                         if lost.origin.is_none() {
-                            tally.lost_untracked += lost.rows.unwrap_or(0);
+                            tally.lost_untracked += rows;
                         }
                     }
                 }
                 match config.expected_messages {
-                    Some(expected) if tally.received >= expected => break Ended::Expected,
+                    Some(expected) if tally.received + tally.lost_rows >= expected => break Ended::Expected,
                     None if tally.ledger.ended() >= config.producers => break Ended::EndOfStream,
                     _ => {}
                 }

@@ -33,6 +33,9 @@ pub(super) struct Tally {
     unreadable: u64,
     retractions: u64,
     pub(super) lost_files: u64,
+    /// Messages that their data files are said to have held.
+    pub(super) lost_rows: u64,
+    /// Those among them that belong to no stream.
     pub(super) lost_untracked: u64,
     last_version: Option<u64>,
     first_delivery_ns: Option<u64>,
@@ -58,6 +61,7 @@ impl Tally {
             unreadable: 0,
             retractions: 0,
             lost_files: 0,
+            lost_rows: 0,
             lost_untracked: 0,
             last_version: None,
             first_delivery_ns: None,

@@ -6,8 +6,12 @@
 //! the store says "exists", the entry is read. Our `commitId` in it means that we committed; another's
 //! means that the version is theirs. After a jittered pause the log is read on to the first version that
 //! nobody has, and that one is tried. A version is left behind only when its entry was seen to be another's
-//! (or, before the first PUT of a commit, when a listing shows that the log has gone on), so a commit lands
-//! exactly once or, at the deadline, is reported as unknown.
+//! (or, while no PUT of ours can have been applied, when a listing shows that the log has gone on), so a commit
+//! lands exactly once or, at the deadline, is reported as unknown.
+//!
+//! A store takes any version that isn't there, also one below a log that was cleaned meanwhile, where no reader
+//! would ever see it. So nothing is PUT without the log's end having been seen in the last half minute, and an
+//! answer that took longer than that is looked into once more.
 
 use std::time::Duration;
 
@@ -37,52 +41,89 @@ pub(super) struct Committer {
     lake: Lake,
     /// The version that is tried next.
     next: u64,
-    /// When the log's end was last seen, by a commit or by a listing.
+    /// When the log's end was last seen: by a commit, an entry of another's, or a listing.
     tip_seen: Instant,
+    /// How old that may be for a PUT to be sent.
+    stale_after: Duration,
     /// How long one commit is tried, of the time in which the store answers.
     timeout: Duration,
 }
 
-/// After this long without a commit of ours the log may have been cleaned beyond the version that we
-/// would write: the store would accept it, and no reader would ever see it.
+/// After this long without having seen the log's end, it may have been cleaned beyond the version that we would
+/// write.
 const TIP_MAY_BE_STALE: Duration = Duration::from_secs(30);
-const FIRST_BACK_OFF: Duration = Duration::from_millis(2);
-const LONGEST_BACK_OFF: Duration = Duration::from_secs(1);
-/// Of one that lost to another producer: the store is well, and a turn will come.
-const LONGEST_CONFLICT_BACK_OFF: Duration = Duration::from_millis(100);
+
+/// Pauses between attempts, each up to twice as long as the one before, drawn from nothing to the whole:
+/// contenders that lost to the same commit must not meet again.
+#[derive(Debug)]
+pub(super) struct BackOff(Duration);
+
+impl Default for BackOff {
+    fn default() -> Self {
+        Self(Duration::from_millis(2))
+    }
+}
+
+impl BackOff {
+    const LONGEST: Duration = Duration::from_secs(1);
+    /// After losing to another producer: the store is well, and a turn will come.
+    const LONGEST_AFTER_A_CONFLICT: Duration = Duration::from_millis(100);
+
+    pub(super) async fn pause(&mut self) {
+        self.pause_up_to(Self::LONGEST).await;
+    }
+
+    async fn pause_up_to(&mut self, longest: Duration) {
+        tokio::time::sleep(self.0.mul_f64(rand::random::<f64>())).await;
+        self.0 = (self.0 * 2).min(longest);
+    }
+}
 
 impl Committer {
     /// Commits after `tip`, the table's latest version.
     pub(super) fn after(lake: Lake, tip: u64) -> Self {
         let timeout = lake.store().config().retry_timeout;
-        Self { lake, next: tip + 1, tip_seen: Instant::now(), timeout }
+        Self { lake, next: tip + 1, tip_seen: Instant::now(), stale_after: TIP_MAY_BE_STALE, timeout }
+    }
+
+    /// Commits `version`, for the sole writer of a table, who has many versions on their way at once: those before
+    /// it need not be there yet, those after it may be.
+    pub(super) fn of_version(lake: Lake, version: u64) -> Self {
+        Self { stale_after: Duration::MAX, ..Self::after(lake, version - 1) }
     }
 
     /// Commits `entry`, which carries `commit_id`, at the next version that is free.
     ///
     /// # Errors
-    /// [`QueueError::Commit`] when the store refuses or the deadline passes;
-    /// [`QueueError::Unsupported`] when another writer made the table one that we may not write to.
+    /// [`QueueError::Commit`] when the store refuses, the deadline passes, or the log was cleaned beyond the version;
+    /// [`QueueError::Unsupported`] when another writer made the table one that we may not write to;
+    /// [`QueueError::MadeAnew`] when the table isn't there any more.
     pub(super) async fn commit(&mut self, entry: Bytes, commit_id: Uuid) -> Result<Committed, QueueError> {
-        if self.tip_seen.elapsed() > TIP_MAY_BE_STALE {
-            self.look_up_tip().await?;
-        }
         let start = Instant::now();
         let store = self.lake.store().clone();
         let tried = store.answered_time();
         let (mut retries, mut conflicts) = (0, 0);
-        let mut back_off = FIRST_BACK_OFF;
+        let mut back_off = BackOff::default();
+        // Whether a PUT of this version may have been applied without our knowing.
+        let mut unsure = false;
         loop {
+            if self.tip_seen.elapsed() > self.stale_after
+                && let Err(detail) = self.look_up_tip(unsure).await?
+            {
+                return Err(self.failed(start, retries, detail));
+            }
             let before = conflicts;
             let (written, sent) = self.lake.write_entry(self.next, entry.clone(), commit_id).await?;
             retries += sent - 1;
+            unsure |= sent > 1;
             let problem = match written {
-                Written::Yes => return Ok(self.landed(retries, conflicts)),
+                Written::Yes => return self.landed(start, retries, conflicts).await,
                 Written::Exists => match self.whose(commit_id).await? {
-                    Whose::Ours => return Ok(self.landed(retries, conflicts)),
+                    Whose::Ours => return self.landed(start, retries, conflicts).await,
                     Whose::Theirs => {
                         self.next += 1;
                         conflicts += 1;
+                        unsure = false;
                         format!("{conflicts} versions in a row were taken by other producers")
                     }
                     Whose::Nobodys => {
@@ -95,23 +136,36 @@ impl Committer {
             if tried.elapsed() > self.timeout {
                 return Err(self.failed(start, retries, problem));
             }
-            // Full jitter: contenders that lost to the same commit must not meet again.
-            tokio::time::sleep(back_off.mul_f64(rand::random::<f64>())).await;
-            let longest = if conflicts > before { LONGEST_CONFLICT_BACK_OFF } else { LONGEST_BACK_OFF };
-            back_off = (back_off * 2).min(longest);
             if conflicts > before {
+                back_off.pause_up_to(BackOff::LONGEST_AFTER_A_CONFLICT).await;
                 // Others went on meanwhile. A version at a time, with a pause after each, would never
                 // catch up with them.
                 conflicts += self.pass_theirs(commit_id).await?;
+            } else {
+                back_off.pause().await;
             }
         }
     }
 
-    fn landed(&mut self, retries: u32, conflicts: u32) -> Committed {
+    /// The version is ours; whether it is one that readers come to, as well.
+    async fn landed(
+        &mut self,
+        start: Instant,
+        retries: u32,
+        conflicts: u32,
+    ) -> Result<Committed, QueueError> {
         let version = self.next;
+        // The process may have been stopped between the last look and the PUT.
+        if self.tip_seen.elapsed() > self.stale_after {
+            let versions = self.list_from_the_one_before().await?;
+            if versions.first() == Some(&version) && versions.len() > 1 {
+                let detail = "the log was cleaned up to this version meanwhile; readers may not come to it";
+                return Err(self.failed(start, retries + 1, detail.to_owned()));
+            }
+        }
         self.next += 1;
         self.tip_seen = Instant::now();
-        Committed { version, retries, conflicts }
+        Ok(Committed { version, retries, conflicts })
     }
 
     fn failed(&self, start: Instant, attempts: u32, detail: String) -> QueueError {
@@ -123,7 +177,7 @@ impl Committer {
         }
     }
 
-    async fn whose(&self, commit_id: Uuid) -> Result<Whose, QueueError> {
+    async fn whose(&mut self, commit_id: Uuid) -> Result<Whose, QueueError> {
         let Some(bytes) = self.lake.read_entry(self.next).await? else {
             // A 409 that left nothing behind.
             return Ok(Whose::Nobodys);
@@ -134,6 +188,7 @@ impl Committer {
             return Ok(Whose::Ours);
         }
         Access::Write.check(&self.lake, entry.protocol.as_ref(), entry.metadata.as_ref())?;
+        self.tip_seen = Instant::now();
         Ok(Whose::Theirs)
     }
 
@@ -147,20 +202,35 @@ impl Committer {
         Ok(passed)
     }
 
-    /// LISTs the log for its end, and looks at what others wrote since we last saw it.
-    async fn look_up_tip(&mut self) -> Result<(), QueueError> {
-        // From the version before ours, which is there unless the log has been cleaned.
-        let before = self.next.saturating_sub(2);
-        let versions = self.lake.list_versions((before > 0).then_some(before - 1), usize::MAX).await?;
-        if let Some(&tip) = versions.last()
-            && tip >= self.next
-        {
-            let opened = super::table::open(&self.lake).await?;
-            Access::Write.check(&self.lake, Some(&opened.protocol), Some(&opened.metadata))?;
-            self.next = opened.version.max(tip) + 1;
+    /// LISTs the log for its end, and looks at what others wrote since we last saw it. The inner error is that it can't
+    /// be told any more whether an earlier PUT of this version was applied.
+    async fn look_up_tip(&mut self, unsure: bool) -> Result<Result<(), String>, QueueError> {
+        let versions = self.list_from_the_one_before().await?;
+        match versions.last() {
+            None => {
+                return Err(QueueError::MadeAnew { place: self.lake.describe(), known: self.next - 1 });
+            }
+            Some(&tip) if tip < self.next => {}
+            // Ours, it may be: the next PUT will be told that it exists.
+            Some(_) if unsure && versions.contains(&self.next) => {}
+            Some(_) if unsure => {
+                let detail =
+                    "no answer came, and the log was cleaned beyond it meanwhile; it may be committed";
+                return Ok(Err(detail.to_owned()));
+            }
+            Some(&tip) => {
+                let opened = super::open::open(&self.lake).await?;
+                Access::Write.check(&self.lake, Some(&opened.protocol), Some(&opened.metadata))?;
+                self.next = opened.version.max(tip) + 1;
+            }
         }
         self.tip_seen = Instant::now();
-        Ok(())
+        Ok(Ok(()))
+    }
+
+    /// LISTs the versions from the one before ours on, which is there unless the log was cleaned.
+    async fn list_from_the_one_before(&self) -> Result<Vec<u64>, QueueError> {
+        self.lake.list_versions(self.next.checked_sub(2), usize::MAX).await
     }
 }
 
@@ -171,109 +241,5 @@ enum Whose {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::queue::entry::{EndOfStream, ProducerEpoch, commit_of_end};
-    use crate::queue::{Producer, ProducerOptions};
-    use crate::server::{self, Server};
-    use crate::storage::{Config, Store};
-
-    async fn table() -> (Server, Lake) {
-        let server = Server::start(server::Config::in_memory("s3mq")).await.unwrap();
-        let keys = server.credentials();
-        let config =
-            Config::of_server(&server.endpoint(), "s3mq", &keys.access_key, &keys.secret_key).unwrap();
-        let lake = Lake::new(&Store::connect(config).await.unwrap(), "queue".parse().unwrap()).unwrap();
-        // Versions 0 (the table) and 1 (an end of stream).
-        Producer::open(&lake, ProducerOptions::default()).await.unwrap().finish().await.unwrap();
-        (server, lake)
-    }
-
-    fn entry() -> (Uuid, Bytes) {
-        let commit_id = Uuid::new_v4();
-        let by = ProducerEpoch { producer: 0, epoch: Uuid::new_v4() };
-        (commit_id, Bytes::from(commit_of_end(commit_id, EndOfStream { by, count: 0 }, 0)))
-    }
-
-    async fn versions(lake: &Lake) -> Vec<u64> {
-        lake.list_versions(None, usize::MAX).await.unwrap()
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_committer_far_behind_catches_up_at_once() {
-        let (_server, lake) = table().await;
-        let mut other = Committer::after(lake.clone(), 1);
-        for _ in 0..60 {
-            let (commit_id, bytes) = entry();
-            other.commit(bytes, commit_id).await.unwrap();
-        }
-        let (commit_id, bytes) = entry();
-        let committed = Committer::after(lake.clone(), 1).commit(bytes, commit_id).await.unwrap();
-        assert_eq!(committed, Committed { version: 62, retries: 1, conflicts: 60 });
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_commit_whose_answer_was_lost_is_recognised_as_ours() {
-        let (_server, lake) = table().await;
-        let (commit_id, bytes) = entry();
-        // It was applied; only the answer got lost, so the committer PUTs the same bytes again.
-        assert!(matches!(lake.write_entry(2, bytes.clone(), commit_id).await.unwrap(), (Written::Yes, 1)));
-        let committed = Committer::after(lake.clone(), 1).commit(bytes, commit_id).await.unwrap();
-        assert_eq!(committed, Committed { version: 2, retries: 0, conflicts: 0 });
-        assert_eq!(versions(&lake).await, [0, 1, 2]);
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn versions_of_others_are_passed_without_a_gap() {
-        let (_server, lake) = table().await;
-        for version in 2..5 {
-            let (commit_id, bytes) = entry();
-            assert!(matches!(lake.write_entry(version, bytes, commit_id).await.unwrap(), (Written::Yes, 1)));
-        }
-        let (commit_id, bytes) = entry();
-        let mut committer = Committer::after(lake.clone(), 1);
-        let committed = committer.commit(bytes, commit_id).await.unwrap();
-        assert_eq!(committed, Committed { version: 5, retries: 1, conflicts: 3 });
-        let (commit_id, bytes) = entry();
-        assert_eq!(committer.commit(bytes, commit_id).await.unwrap().version, 6);
-        assert_eq!(versions(&lake).await, [0, 1, 2, 3, 4, 5, 6]);
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn after_a_long_silence_the_tip_is_looked_up_before_writing() {
-        let (_server, lake) = table().await;
-        let mut committer = Committer::after(lake.clone(), 1);
-        for _ in 0..3 {
-            Producer::open(&lake, ProducerOptions::default()).await.unwrap().finish().await.unwrap();
-        }
-        // The log is checkpointed and cleaned up to version 3 while this producer is stopped: a PUT of
-        // version 2 would succeed, and no reader would ever look there.
-        let mut table = deltalake::DeltaTable::new(lake.log().clone());
-        table.load().await.unwrap();
-        deltalake::checkpoints::create_checkpoint(&table, None).await.unwrap();
-        for version in 0..4 {
-            use object_store::ObjectStoreExt;
-            let path = object_store::path::Path::from(format!("queue/_delta_log/{version:020}.json"));
-            lake.store().objects().delete(&path).await.unwrap();
-        }
-        committer.tip_seen = Instant::now() - TIP_MAY_BE_STALE * 2;
-        let (commit_id, bytes) = entry();
-        assert_eq!(committer.commit(bytes, commit_id).await.unwrap().version, 5);
-        assert_eq!(versions(&lake).await, [4, 5]);
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_refusal_is_final_and_names_the_version() {
-        let (server, lake) = table().await;
-        let mut config = lake.store().config().clone();
-        let crate::storage::Credentials::Static { secret_key, .. } = &mut config.credentials else {
-            panic!("static keys")
-        };
-        *secret_key = "wrong".to_owned();
-        let lake = Lake::new(&Store::connect(config).await.unwrap(), "queue".parse().unwrap()).unwrap();
-        let (commit_id, bytes) = entry();
-        let error = Committer::after(lake, 1).commit(bytes, commit_id).await.unwrap_err();
-        assert!(matches!(error, QueueError::Commit { version: 2, attempts: 1, .. }), "{error}");
-        server.shutdown().await;
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,7 @@
 //!
 //! Within one producer epoch, messages come in the order of their sequence numbers. A data file that
 //! is gone or can't be decoded is reported as [`Received::Lost`] and the queue goes on: what is missing
-//! is known and can be counted. A version that is gone is an error: what it held isn't known.
+//! is known and can be counted. A version that is gone or can't be read is an error: what it held isn't known.
 
 use std::future::{Future, poll_fn};
 use std::ops::RangeInclusive;
@@ -21,11 +21,12 @@ use super::blocking::{QUICK_BYTES, off_the_runtime};
 use super::entry::{Add, EndOfStream, Origin};
 use super::error::QueueError;
 use super::lake::Lake;
+use super::open::open;
 use super::parquet_file::{Chunk, Decoded, decode};
 use super::permits::{Bounds, Permits};
 use super::poll::Poll;
 use super::stamps::Stamps;
-use super::table::{self, Access};
+use super::table::Access;
 use super::tail::{Found, Tail};
 use crate::clock::Anchor;
 
@@ -152,6 +153,7 @@ pub struct Consumer {
     head: Option<JoinHandle<Result<Received, QueueError>>>,
     slots: mpsc::Receiver<Slot>,
     follower: JoinHandle<()>,
+    failed: bool,
 }
 
 /// A place in the order of delivery, filled when its file is decoded.
@@ -177,7 +179,7 @@ impl Consumer {
             (None, Start::Version(version)) => (version, None),
             (None, _) => (0, None),
             (Some(oldest), start) => {
-                let opened = table::open(lake).await?;
+                let opened = open(lake).await?;
                 Access::Read.check(lake, Some(&opened.protocol), Some(&opened.metadata))?;
                 cold_open = Some(opened.took);
                 match start {
@@ -209,7 +211,7 @@ impl Consumer {
             slots: sender,
         };
         let follower = tokio::spawn(follower.run());
-        Ok(Self { first_version, missing_history, cold_open, head: None, slots, follower })
+        Ok(Self { first_version, missing_history, cold_open, head: None, slots, follower, failed: false })
     }
 
     /// The version that delivery began with.
@@ -235,6 +237,18 @@ impl Consumer {
     /// # Errors
     /// What stops the queue. Nothing comes after an error.
     pub async fn next(&mut self) -> Result<Received, QueueError> {
+        if self.failed {
+            return Err(QueueError::TaskEnded("the queue has stopped".to_owned()));
+        }
+        let received = self.following().await;
+        if received.is_err() {
+            self.failed = true;
+            self.follower.abort();
+        }
+        received
+    }
+
+    async fn following(&mut self) -> Result<Received, QueueError> {
         use std::task::Poll::{Pending, Ready};
         poll_fn(|context| {
             loop {
@@ -339,8 +353,9 @@ impl Fetch {
             Err(error) => return Err(error),
         };
         let fetched_us = self.anchor.now_us();
-        let is_quick = file.len() <= QUICK_BYTES;
-        let decoded = if is_quick { decode(file) } else { off_the_runtime(move || decode(file)).await? };
+        let (is_quick, rows) = (file.len() <= QUICK_BYTES, self.add.rows);
+        let decoded =
+            if is_quick { decode(file, rows) } else { off_the_runtime(move || decode(file, rows)).await? };
         match decoded {
             Ok(decoded) => Ok(self.received(decoded, fetched_us)),
             Err(reason) => Ok(self.lost(reason)),

@@ -80,6 +80,26 @@ pub enum QueueError {
         /// The first one that is.
         oldest: u64,
     },
+    /// The store doesn't give an entry that it lists.
+    #[error("{} not delivered: {what} failed: {detail}", versions(.lost))]
+    Unreadable {
+        /// The version that can't be had, and those after it that are in the log.
+        lost: RangeInclusive<u64>,
+        /// What was asked for.
+        what: String,
+        /// What the store said.
+        detail: String,
+    },
+    /// The table went away under a reader or writer, or another took its place.
+    #[error(
+        "the table at {place} was deleted or made anew: its version {known} is gone, and no later one is there"
+    )]
+    MadeAnew {
+        /// Which table.
+        place: String,
+        /// A version that it had.
+        known: u64,
+    },
     /// A log entry can't be understood.
     #[error("version {version} of the log can't be read: {detail}")]
     BadEntry {
@@ -110,6 +130,21 @@ pub enum QueueError {
     /// A background task ended unexpectedly.
     #[error("the queue's background task ended unexpectedly: {0}")]
     TaskEnded(String),
+}
+
+impl QueueError {
+    /// Whether it means that committed messages can't be delivered, in contrast to a failure that leaves them where
+    /// they are.
+    pub fn is_loss(&self) -> bool {
+        matches!(
+            self,
+            Self::Gap { .. }
+                | Self::CleanedAway { .. }
+                | Self::Unreadable { .. }
+                | Self::MadeAnew { .. }
+                | Self::BadEntry { .. }
+        )
+    }
 }
 
 fn versions(range: &RangeInclusive<u64>) -> String {

@@ -22,7 +22,7 @@ pub fn encode(batch: Batch) -> Result<Bytes, String> {
 /// # Errors
 /// What is wrong with the file.
 pub fn decode(file: Bytes) -> Result<usize, String> {
-    parquet_file::decode(file).map(|rows| rows.chunks.iter().map(|chunk| chunk.data.len()).sum())
+    parquet_file::decode(file, None).map(|rows| rows.chunks.iter().map(|chunk| chunk.data.len()).sum())
 }
 
 /// A stored file that waits for its commit.

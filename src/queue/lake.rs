@@ -135,7 +135,12 @@ impl Lake {
         while versions.len() < limit
             && let Some(object) = listing.next().await
         {
-            versions.extend(object?.location.filename().and_then(version_of_entry));
+            let object = object?;
+            // What somebody keeps in folders below the log is none of its entries.
+            let mut below = object.location.prefix_match(log.path()).into_iter().flatten();
+            if let (Some(name), None) = (below.next(), below.next()) {
+                versions.extend(version_of_entry(name.as_ref()));
+            }
         }
         versions.sort_unstable();
         Ok(versions)

@@ -5,6 +5,7 @@
 //! next to nothing. What we read may come from any writer: other encodings and compressions, many row
 //! groups, other columns beside ours, `data` as binary or as string.
 
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
@@ -121,16 +122,33 @@ pub(super) struct Chunk {
 /// Rows decoded at a time; a column of 17-byte messages of this many is about two megabytes.
 const CHUNK_ROWS: usize = 128 * 1024;
 
-/// Decodes a data file of any writer.
+/// The most that one file may decode to: a few kilobytes of dictionary and run lengths can be billions of rows.
+const MAX_DECODED_BYTES: usize = 2 << 30;
+
+/// Decodes a data file of any writer, of as many rows as the log says, where it says so.
 ///
 /// # Errors
-/// Says what is wrong with the file.
-pub(super) fn decode(file: Bytes) -> Result<Decoded, String> {
+/// Says what is wrong with the file; never panics, whatever it is.
+pub(super) fn decode(file: Bytes, rows: Option<u64>) -> Result<Decoded, String> {
+    // The Parquet crate checks most of what a broken file makes it do, and where it doesn't, one file is lost.
+    let decoding = AssertUnwindSafe(|| decode_unguarded(file, rows, MAX_DECODED_BYTES));
+    panic::catch_unwind(decoding).unwrap_or_else(|panic| {
+        let said = panic.downcast_ref::<String>().map(String::as_str);
+        let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default();
+        Err(format!("the Parquet reader gave up on it: {}", said.lines().next().unwrap_or("no reason given")))
+    })
+}
+
+fn decode_unguarded(file: Bytes, rows: Option<u64>, most_bytes: usize) -> Result<Decoded, String> {
     // Without the embedded Arrow schema a column is what Parquet says it is: a byte array is binary or
     // a string, never one of Arrow's dictionaries or views.
     let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
     let builder = ParquetRecordBatchReaderBuilder::try_new_with_options(file, options)
         .map_err(|error| error.to_string())?;
+    // Before any of them is decoded, and again of those that were.
+    let of_the_file = builder.metadata().file_metadata().num_rows().max(0) as u64;
+    let said = rows.unwrap_or(of_the_file);
+    expect_rows(of_the_file, said)?;
     let wanted: Vec<usize> = builder
         .schema()
         .fields()
@@ -146,10 +164,22 @@ pub(super) fn decode(file: Bytes) -> Result<Decoded, String> {
         .build()
         .map_err(|error| error.to_string())?;
     let mut decoded = Decoded::default();
+    let (mut rows_decoded, mut bytes) = (0, 0);
     for rows in reader {
-        decoded.take(&rows.map_err(|error| error.to_string())?)?;
+        let rows = rows.map_err(|error| error.to_string())?;
+        rows_decoded += rows.num_rows() as u64;
+        bytes += rows.get_array_memory_size();
+        if bytes > most_bytes {
+            return Err(format!("it decodes to more than {} MiB", most_bytes >> 20));
+        }
+        decoded.take(&rows)?;
     }
+    expect_rows(rows_decoded, said)?;
     Ok(decoded)
+}
+
+fn expect_rows(found: u64, said: u64) -> Result<(), String> {
+    if found == said { Ok(()) } else { Err(format!("it has {found} rows instead of {said}")) }
 }
 
 impl Decoded {
@@ -197,6 +227,7 @@ fn as_binary(data: &ArrayRef) -> Result<BinaryArray, String> {
     match data.data_type() {
         DataType::Binary => Ok(data.as_binary().clone()),
         DataType::Utf8 => Ok(BinaryArray::from(data.as_string::<i32>().clone())),
+        DataType::FixedSizeBinary(_) => Ok(data.as_fixed_size_binary().iter().collect()),
         other => Err(format!("its column `data` is {other}, not binary or string")),
     }
 }
@@ -239,7 +270,7 @@ mod tests {
         ) {
             let encoding = if prefix { DataEncoding::Prefix } else { DataEncoding::Plain };
             let file = encode(sent.iter().collect(), 9, first_seq, encoding).unwrap();
-            let decoded = decode(file).unwrap();
+            let decoded = decode(file, None).unwrap();
             prop_assert_eq!(messages(&decoded), sent.clone());
             let seqs: Vec<i64> = decoded.chunks.iter().flat_map(|chunk| chunk.seq.as_ref().unwrap().values().to_vec()).collect();
             prop_assert_eq!(seqs, (first_seq as i64..first_seq as i64 + sent.len() as i64).collect::<Vec<_>>());
@@ -247,7 +278,7 @@ mod tests {
 
         #[test]
         fn bytes_that_are_no_parquet_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            prop_assert!(decode(Bytes::from(bytes)).is_err());
+            prop_assert!(decode(Bytes::from(bytes), None).is_err());
         }
     }
 
@@ -279,16 +310,101 @@ mod tests {
         ]));
         let diff: ArrayRef = Arc::new(Int64Array::from(vec![1, -1, 1, 1, 1, -1, 1]));
         let time: ArrayRef = Arc::new(Int64Array::from(vec![7; 7]));
-        let decoded = decode(foreign(vec![("time", time), ("data", data), ("diff", diff)])).unwrap();
+        let decoded = decode(foreign(vec![("time", time), ("data", data), ("diff", diff)]), None).unwrap();
         assert_eq!(messages(&decoded), [b"a", b"d", b"e", b"g"]);
         assert_eq!((decoded.retractions, decoded.nulls), (2, 1));
         assert!(decoded.chunks.iter().all(|chunk| chunk.seq.is_none()));
     }
 
+    /// Files of ours and of others, in all their ways of being encoded.
+    fn real_files() -> Vec<Bytes> {
+        let texts = || (0..300).map(|n| format!("message {} of some length", n % 40));
+        let mut files: Vec<_> = [DataEncoding::Plain, DataEncoding::Prefix]
+            .map(|encoding| encode(texts().collect(), 9, 5, encoding).unwrap())
+            .into();
+        let data: ArrayRef = Arc::new(arrow_array::StringArray::from_iter_values(texts()));
+        let diff: ArrayRef = Arc::new(Int64Array::from_iter_values(0..300));
+        for (compression, dictionary, rows_a_group) in [
+            (Compression::SNAPPY, true, 300),
+            (Compression::ZSTD(Default::default()), false, 50),
+            (Compression::LZ4_RAW, true, 3),
+            (Compression::UNCOMPRESSED, true, 100),
+        ] {
+            let properties = WriterProperties::builder()
+                .set_compression(compression)
+                .set_dictionary_enabled(dictionary)
+                .set_max_row_group_row_count(Some(rows_a_group))
+                .build();
+            let columns = [("data", data.clone(), true), ("diff", diff.clone(), true)];
+            let rows = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
+            let mut writer = ArrowWriter::try_new(Vec::new(), rows.schema(), Some(properties)).unwrap();
+            writer.write(&rows).unwrap();
+            files.push(writer.into_inner().unwrap().into());
+        }
+        files
+    }
+
+    proptest! {
+        /// Whatever is wrong with a file: it is refused, or what comes is as much as the log promised.
+        #[test]
+        fn broken_files_are_refused_or_whole(
+            which in 0usize..6,
+            changes in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 0..5),
+            in_the_footer in any::<bool>(),
+            cut in proptest::option::of(any::<proptest::sample::Index>()),
+        ) {
+            let mut bytes = real_files()[which].to_vec();
+            let from = if in_the_footer { bytes.len() - bytes.len().min(400) } else { 0 };
+            for (index, byte) in changes {
+                let at = from + index.index(bytes.len() - from);
+                bytes[at] = byte;
+            }
+            if let Some(cut) = cut {
+                bytes.truncate(cut.index(bytes.len()));
+            }
+            if let Ok(decoded) = decode(bytes.into(), Some(300)) {
+                let rows = messages(&decoded).len() as u64 + decoded.nulls + decoded.retractions;
+                prop_assert_eq!(rows, 300);
+            }
+        }
+    }
+
+    #[test]
+    fn a_panic_of_the_parquet_reader_is_one_file_that_is_refused() {
+        let file =
+            encode((0..300).map(|n| format!("message {n}")).collect(), 9, 5, DataEncoding::Prefix).unwrap();
+        let mut panics = 0;
+        for at in file.len() - 300..file.len() {
+            for byte in (0..=255).step_by(15) {
+                let mut broken = file.to_vec();
+                broken[at] = byte;
+                let refused = decode(broken.into(), Some(300)).err();
+                panics += usize::from(refused.is_some_and(|reason| reason.contains("gave up on it")));
+            }
+        }
+        // Where the reader has learned to say what is wrong, the guard is not needed any more.
+        assert!(panics > 0);
+    }
+
+    #[test]
+    fn a_small_file_of_endless_rows_is_refused() {
+        // One message and how often it comes: a few kilobytes.
+        let data: ArrayRef =
+            Arc::new(arrow_array::StringArray::from_iter_values((0..500_000).map(|_| "message")));
+        let rows = RecordBatch::try_from_iter([("data", data)]).unwrap();
+        let mut writer = ArrowWriter::try_new(Vec::new(), rows.schema(), None).unwrap();
+        writer.write(&rows).unwrap();
+        let file = Bytes::from(writer.into_inner().unwrap());
+        assert!(file.len() < 10_000, "{}", file.len());
+        assert_eq!(messages(&decode(file.clone(), None).unwrap()).len(), 500_000);
+        let error = decode_unguarded(file, None, 2 << 20).unwrap_err();
+        assert!(error.contains("more than 2 MiB"), "{error}");
+    }
+
     #[test]
     fn a_file_without_data_is_named_as_such() {
         let other: ArrayRef = Arc::new(Int64Array::from(vec![1]));
-        let error = decode(foreign(vec![("other", other)])).unwrap_err();
+        let error = decode(foreign(vec![("other", other)]), None).unwrap_err();
         assert!(error.contains("no column `data`"), "{error}");
     }
 }

@@ -118,7 +118,7 @@ mod tests {
 
     use super::*;
     use crate::queue::Lake;
-    use crate::queue::table;
+    use crate::queue::{create, open};
     use crate::storage::Config;
 
     /// A table on a store that gives this answer to a request line, and then closes the connection.
@@ -157,8 +157,8 @@ mod tests {
             ("LIST", lake.list_versions(None, 1).await.map(drop).unwrap_err()),
             ("GET of a file", lake.read_file(&key).await.map(drop).unwrap_err()),
             ("PUT of a file", lake.write_file("part", body).await.unwrap_err()),
-            ("creating", table::create(lake).await.unwrap_err()),
-            ("opening", table::open(lake).await.map(drop).unwrap_err()),
+            ("creating", create::create(lake).await.unwrap_err()),
+            ("opening", open::open(lake).await.map(drop).unwrap_err()),
         ]
     }
 
@@ -185,8 +185,8 @@ mod tests {
                 lake.list_versions(None, 1).await.map(drop).unwrap_err(),
                 lake.read_file(&Path::from("queue/part")).await.map(drop).unwrap_err(),
                 lake.write_file("part", body).await.unwrap_err(),
-                table::create(&lake).await.unwrap_err(),
-                table::open(&lake).await.map(drop).unwrap_err(),
+                create::create(&lake).await.unwrap_err(),
+                open::open(&lake).await.map(drop).unwrap_err(),
             ] {
                 assert!(!matches!(error, QueueError::Stalled { .. }), "{error}");
             }

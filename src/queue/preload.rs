@@ -12,12 +12,14 @@ use uuid::Uuid;
 use super::batch::Batch;
 use super::checkpoint::{CheckpointAnswer, make_checkpoint};
 use super::commit::Committer;
+use super::create::create_if_absent;
 use super::entry::{ProducerEpoch, commit_of_files};
 use super::error::QueueError;
 use super::lake::Lake;
+use super::open::open;
 use super::parquet_file::DataEncoding;
 use super::producer::store_batch;
-use super::table::{self, Access};
+use super::table::Access;
 use crate::clock::Anchor;
 
 /// How a table is filled.
@@ -58,8 +60,8 @@ pub async fn preload(
     mut message: impl FnMut() -> Option<Vec<u8>>,
     mut tell: impl FnMut(u64),
 ) -> Result<Preloaded, QueueError> {
-    table::create_if_absent(lake).await?;
-    let opened = table::open(lake).await?;
+    create_if_absent(lake).await?;
+    let opened = open(lake).await?;
     Access::Write.check(lake, Some(&opened.protocol), Some(&opened.metadata))?;
 
     let by = ProducerEpoch { producer: 0, epoch: Uuid::new_v4() };
@@ -103,7 +105,7 @@ async fn add_version(
     let file = store_batch(lake.clone(), by, DataEncoding::default(), anchor.clone(), number, batch).await?;
     let commit_id = Uuid::new_v4();
     let entry = Bytes::from(commit_of_files(commit_id, by, number + 1, anchor.now_us(), &[file]));
-    let committed = Committer::after(lake.clone(), version - 1).commit(entry, commit_id).await?;
+    let committed = Committer::of_version(lake.clone(), version).commit(entry, commit_id).await?;
     if committed.version == version {
         return Ok(());
     }

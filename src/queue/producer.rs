@@ -24,12 +24,14 @@ use super::batch::Batch;
 use super::blocking::{QUICK_BYTES, off_the_runtime};
 use super::checkpoint::{CheckpointBy, Checkpointer, Notice};
 use super::commit::{Committed, Committer};
+use super::create::create_if_absent;
 use super::entry::{EndOfStream, Origin, ProducerEpoch, StoredFile, commit_of_end, commit_of_files};
 use super::error::QueueError;
 use super::lake::Lake;
+use super::open::open;
 use super::parquet_file::{DataEncoding, encode};
 use super::stamps::ProducerStamps;
-use super::table::{self, Access};
+use super::table::Access;
 use crate::clock::{Anchor, monotonic_ns};
 
 /// How a producer works.
@@ -104,8 +106,8 @@ impl Producer {
     /// # Errors
     /// When the store fails, or the table is not one that we may write to.
     pub async fn open(lake: &Lake, options: ProducerOptions) -> Result<Self, QueueError> {
-        table::create_if_absent(lake).await?;
-        let opened = table::open(lake).await?;
+        create_if_absent(lake).await?;
+        let opened = open(lake).await?;
         Access::Write.check(lake, Some(&opened.protocol), Some(&opened.metadata))?;
 
         let by = ProducerEpoch { producer: options.producer_id, epoch: Uuid::new_v4() };

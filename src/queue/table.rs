@@ -1,23 +1,14 @@
-//! The table: its schema, its creation, and whether we may write or read it.
+//! The table: its schema, and whether we may write or read it.
 //!
 //! Commits go to the log directly (see [`super::commit`]), past the checks that delta-rs makes in its
 //! own commit path, so the checks that matter to a queue are made here: once when the table is opened,
 //! and again for each log entry of another writer that carries a `protocol` or `metaData`.
 
-use std::time::Duration;
-
-use deltalake::DeltaTableError;
-use deltalake::kernel::{DataType, PrimitiveType, Snapshot};
-use deltalake::operations::create::CreateBuilder;
-use deltalake::protocol::SaveMode;
 use serde::Deserialize;
 
 use super::entry::{Metadata, Protocol};
 use super::error::QueueError;
 use super::lake::Lake;
-use super::patience::{Trouble, until_answered};
-use crate::clock::monotonic_ns;
-use crate::storage::{may_heal, one_line};
 
 /// The message.
 pub(super) const DATA: &str = "data";
@@ -29,95 +20,10 @@ pub(super) const SEQ: &str = "seq";
 pub(super) const DIFF: &str = "diff";
 
 /// Reader features that change nothing for somebody who follows the log's JSON entries.
-const READER_FEATURES: &[&str] = &["timestampNtz", "vacuumProtocolCheck", "v2Checkpoint"];
+/// `columnMapping` is in use or not by what the properties say.
+const READER_FEATURES: &[&str] = &["columnMapping", "timestampNtz", "vacuumProtocolCheck", "v2Checkpoint"];
 /// Writer features that an append of ours honours.
 const WRITER_FEATURES: &[&str] = &["appendOnly", "invariants"];
-
-/// Creates the table if it isn't there. Two producers may try at once: one wins, both go on.
-pub(super) async fn create_if_absent(lake: &Lake) -> Result<(), QueueError> {
-    // delta-rs would load a table that is there, with all its files, only to leave it alone.
-    if lake.list_versions(None, 1).await?.is_empty() { create(lake).await } else { Ok(()) }
-}
-
-pub(super) async fn create(lake: &Lake) -> Result<(), QueueError> {
-    let what = || format!("creating the table at {}", lake.describe());
-    until_answered(lake.store(), what, || try_to_create(lake)).await
-}
-
-async fn try_to_create(lake: &Lake) -> Result<(), Trouble> {
-    let created = CreateBuilder::new()
-        .with_log_store(lake.log().clone())
-        .with_save_mode(SaveMode::Ignore)
-        .with_column(DATA, DataType::Primitive(PrimitiveType::Binary), true, None)
-        .with_column(PRODUCER, DataType::Primitive(PrimitiveType::Integer), true, None)
-        .with_column(SEQ, DataType::Primitive(PrimitiveType::Long), true, None)
-        .with_configuration([
-            ("delta.appendOnly", Some("true")),
-            // The log is what consumers follow; nobody but the operator may shorten it.
-            ("delta.enableExpiredLogCleanup", Some("false")),
-        ])
-        .await;
-    match created {
-        Ok(_) => Ok(()),
-        Err(error) if unanswered(lake, &error) => Err(trouble(lake, "create", &error)),
-        // Somebody else's version 0 came first.
-        Err(_) if lake.read_entry(0).await?.is_some() => Ok(()),
-        Err(error) => Err(trouble(lake, "create", &error)),
-    }
-}
-
-fn trouble(lake: &Lake, action: &'static str, error: &DeltaTableError) -> Trouble {
-    Trouble {
-        error: QueueError::Table { action, place: lake.describe(), detail: one_line(error) },
-        may_heal: unanswered(lake, error),
-    }
-}
-
-/// Whether what delta-rs did failed because the store didn't answer. Its kernel doesn't always hand the cause on;
-/// then it tells that the last attempt on the wire was one that failed.
-fn unanswered(lake: &Lake, error: &DeltaTableError) -> bool {
-    may_heal(error) || lake.store().pulse().failure().is_some()
-}
-
-/// A table as it stands.
-pub(super) struct Opened {
-    /// Its latest version.
-    pub version: u64,
-    /// What it asks of readers and writers.
-    pub protocol: Protocol,
-    /// Its schema and properties.
-    pub metadata: Metadata,
-    /// How long it took to find that out.
-    pub took: Duration,
-}
-
-/// Opens an existing table through delta-rs, which reads its last checkpoint and the entries after it. Which
-/// data files there are isn't asked: on an old table that is a list of many thousands, and nobody here
-/// needs it.
-pub(super) async fn open(lake: &Lake) -> Result<Opened, QueueError> {
-    let what = || format!("opening the table at {}", lake.describe());
-    until_answered(lake.store(), what, || try_to_open(lake)).await
-}
-
-async fn try_to_open(lake: &Lake) -> Result<Opened, Trouble> {
-    let failed = |detail: String| QueueError::Table { action: "open", place: lake.describe(), detail };
-    let started_ns = monotonic_ns();
-    let snapshot =
-        Snapshot::try_new(lake.log().as_ref(), None).await.map_err(|error| trouble(lake, "open", &error))?;
-    let took = Duration::from_nanos(monotonic_ns() - started_ns);
-    // Through JSON, the form in which the log has them: one type and one check for both ways.
-    let read = |value: Result<serde_json::Value, serde_json::Error>| {
-        value.map_err(|error| failed(error.to_string()))
-    };
-    let protocol = read(serde_json::to_value(snapshot.protocol()))?;
-    let metadata = read(serde_json::to_value(snapshot.metadata()))?;
-    Ok(Opened {
-        version: snapshot.version(),
-        took,
-        protocol: serde_json::from_value(protocol).map_err(|error| failed(error.to_string()))?,
-        metadata: serde_json::from_value(metadata).map_err(|error| failed(error.to_string()))?,
-    })
-}
 
 /// What has to hold of the table's declarations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,7 +66,7 @@ impl Access {
         };
         match protocol.min_reader_version {
             ..=1 => {}
-            2 => {} // column mapping, which the properties say is in use or not
+            2 => {} // column mapping
             3 => features(&protocol.reader_features, READER_FEATURES, "reader")?,
             other => return Err(format!("the table needs reader version {other}; s3mq has 1 to 3")),
         }
@@ -194,6 +100,13 @@ impl Access {
             Some(other) => return Err(format!("its column `data` is {other}, not binary")),
             None => return Err("it has no column `data` of binary or string".to_owned()),
         }
+        // A column that the table is partitioned by is not in its files.
+        let mut partitions = metadata.partition_columns.iter();
+        if let Some(column) =
+            partitions.find(|column| self == Self::Write || [DATA, DIFF].contains(&column.as_str()))
+        {
+            return Err(format!("it is partitioned by `{column}`"));
+        }
         if self == Self::Read {
             return Ok(());
         }
@@ -203,9 +116,6 @@ impl Access {
                     "it has no column `{name}` of type {expected}; s3mq writes only to tables that it made"
                 ));
             }
-        }
-        if let Some(column) = metadata.partition_columns.first() {
-            return Err(format!("it is partitioned by `{column}`"));
         }
         if let Some(name) = metadata.configuration.keys().find(|key| key.starts_with("delta.constraints.")) {
             return Err(format!("it has the constraint `{name}`"));

@@ -3,7 +3,8 @@
 //! One GET a version; an absent entry means nothing new. No LIST is sent while commits come. After a
 //! silence of a second or ten intervals, and then every five seconds, one LIST tells silence from a gap:
 //! where later versions exist, the missing one is asked for again for a while (a store may be late),
-//! then the queue stops and names it. A message may be late, never skipped.
+//! then the queue stops and names it. Where the version that was read last isn't there any more either, the log is
+//! another one. A message may be late, never skipped.
 
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ pub(super) struct Found {
 pub(super) struct Tail {
     lake: Lake,
     next: u64,
+    /// The version before it, once it was read.
+    read: Option<u64>,
     poller: Poller,
     /// When to ask for the next version, in nanoseconds of the monotonic clock.
     ask_at_ns: u64,
@@ -54,6 +57,7 @@ impl Tail {
         Self {
             lake,
             next,
+            read: None,
             poller: poll.start(),
             ask_at_ns: 0,
             timer: Timer::new(),
@@ -71,7 +75,10 @@ impl Tail {
         loop {
             self.timer.until_ns(self.ask_at_ns).await;
             let (version, at_ns) = (self.next, monotonic_ns());
-            let answer = self.lake.read_entry(version).await?;
+            let answer = match self.lake.read_entry(version).await {
+                Ok(answer) => answer,
+                Err(error) => return Err(self.what_is_lost(version, error).await),
+            };
             let asked = Asked { at_ns, answered_ns: monotonic_ns() };
             if let Some(bytes) = answer {
                 self.ask_at_ns = self.poller.hit(asked);
@@ -95,14 +102,42 @@ impl Tail {
         if entry.removes_rows && !self.ignore_removes {
             return Err(QueueError::RowsRemoved { version });
         }
-        self.next = version + 1;
+        (self.next, self.read) = (version + 1, Some(version));
         Ok(Found { version, entry })
+    }
+
+    /// The entry of `version` can't be had for `error`: what that keeps from being delivered, if the store says that
+    /// it is there.
+    async fn what_is_lost(&self, version: u64, error: QueueError) -> QueueError {
+        let (what, detail) = match &error {
+            QueueError::Request { what, detail } => (what.clone(), detail.clone()),
+            // Where nothing else is asked, one entry that always fails looks like a store that doesn't answer.
+            QueueError::Stalled { .. } => (format!("GET of version {version}"), error.to_string()),
+            _ => return error,
+        };
+        let listed = match version.checked_sub(1) {
+            Some(before) => self.lake.list_versions(Some(before), usize::MAX).await,
+            None => self.lake.list_versions(None, usize::MAX).await,
+        };
+        match listed.as_deref() {
+            Ok(versions) if versions.first() == Some(&version) => {
+                let last = versions.last().copied().unwrap_or(version);
+                QueueError::Unreadable { lost: version..=last, what, detail }
+            }
+            _ => error,
+        }
     }
 
     /// Where later versions exist: the awaited entry after all, or the error that it is missing.
     async fn look_beyond(&mut self) -> Result<Option<bytes::Bytes>, QueueError> {
         let awaited = self.next;
-        let Some(&later) = self.lake.list_versions(Some(awaited), 1).await?.first() else {
+        // From the last one that was read on, which is there unless the log was cleaned or isn't the same any more.
+        let after = self.read.map_or(Some(awaited), |read| read.checked_sub(1));
+        let found = self.lake.list_versions(after, 3).await?;
+        if let (Some(known), None) = (self.read, found.first()) {
+            return Err(QueueError::MadeAnew { place: self.lake.describe(), known });
+        }
+        let Some(&later) = found.iter().find(|&&version| version > awaited) else {
             return Ok(None);
         };
         for _ in 0..GAP_TRIES {

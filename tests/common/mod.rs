@@ -1,6 +1,8 @@
 //! What the integration tests share: the stores they run on, and what is skipped where it isn't set up.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
+pub mod streams;
+
 use s3mq::server::{self, Server};
 use s3mq::storage::{Backend, Config, Overrides, Store};
 use uuid::Uuid;
