@@ -50,6 +50,8 @@ mod stalls;
 mod store;
 #[path = "cli/store_failures.rs"]
 mod store_failures;
+#[path = "cli/store_models.rs"]
+mod store_models;
 #[path = "cli/sweep.rs"]
 mod sweep;
 #[path = "cli/usage.rs"]

@@ -13,6 +13,7 @@ use super::faults::{FaultArgs, fired};
 use super::preload::MAX_VERSIONS;
 use super::signals;
 use super::storage::{self, BackendArg, StorageArgs};
+use super::store_model::{ModelArgs, described};
 use super::stream::{
     ArrivalArgs, CheckpointArgs, CommitArgs, MessageArgs, PercentileArgs, PollArgs, TimelineArgs, value_name,
 };
@@ -109,6 +110,9 @@ pub(super) struct Args {
     delay: DelayArgs,
 
     #[command(flatten)]
+    model: ModelArgs,
+
+    #[command(flatten)]
     faults: FaultArgs,
 
     /// Print the children's commands
@@ -149,6 +153,10 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     if backend != BackendArg::Embedded && delays != Delays::default() {
         return Err(Failure::usage("--delay goes with --s3-backend embedded"));
     }
+    let model = args.model.model()?;
+    if backend != BackendArg::Embedded && model.is_some() {
+        return Err(Failure::usage("--store-model goes with --s3-backend embedded"));
+    }
     let faults = args.faults.faults()?;
     if backend != BackendArg::Embedded && faults.is_some() {
         return Err(Failure::usage(
@@ -178,6 +186,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
                 buckets: vec![EMBEDDED_BUCKET.to_owned()],
                 credentials: None,
                 delays: delays.clone(),
+                model: model.clone(),
                 faults,
                 limits: server::Limits::default(),
             })
@@ -191,7 +200,9 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     };
     let delays = delays.to_string();
     let delayed = if delays.is_empty() { "" } else { ", delayed on purpose: " };
-    say(&format!("s3mq {VERSION}, {} store: {}{delayed}{delays}", backend.name(), store.describe()));
+    let modelled = model.as_ref().map(|model| format!(", modelled: {}", model.name())).unwrap_or_default();
+    let described_store = store.describe();
+    say(&format!("s3mq {VERSION}, {} store: {described_store}{modelled}{delayed}{delays}", backend.name()));
 
     let interval = poll.interval();
     let config = Config {
@@ -214,8 +225,9 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         info: RunInfo {
             version: VERSION.to_owned(),
             deltalake_version: deltalake_version().to_owned(),
-            store: format!("{}, {}", backend.name(), store.describe()),
+            store: format!("{}, {described_store}{modelled}", backend.name()),
             delays,
+            store_model: model.as_ref().map(described),
             seconds_to_stream: args.seconds_to_stream.as_f64(),
             autocommit_duration_ms: args.commit.autocommit_duration_ms,
             checkpoint_interval: args.checkpoint.checkpoint_interval,
@@ -255,6 +267,12 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         say(log_age_table(config.preload_versions, &steps).trim_end());
         say("");
         say(cost_table(&config.info.prices, &steps).trim_end());
+        if let Some(model) = &model {
+            say(&format!(
+                "modelled: the store took its times from the model {}; no such store was measured",
+                model.name()
+            ));
+        }
         say(&format!("results: {}", config.output_dir.display()));
     }
     if let Some(server) = server {

@@ -51,5 +51,8 @@ async fn check(args: Args, config: crate::storage::Config) -> Result<Exit, Failu
         let ms = |percentile| trip.percentile_us(percentile) as f64 / 1e3;
         say(&format!("{:<16} {:>9.2} {:>9.2}", trip.request, ms(50.0), ms(99.0)));
     }
+    if let Some(server) = store.server() {
+        say(&format!("the store calls itself {server}"));
+    }
     Ok(Exit::Ok)
 }

@@ -17,6 +17,7 @@ mod producer;
 mod serve;
 mod signals;
 mod storage;
+mod store_model;
 mod stream;
 
 use std::io::IsTerminal;

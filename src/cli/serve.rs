@@ -11,6 +11,7 @@ use super::failure::Failure;
 use super::faults::FaultArgs;
 use super::signals;
 use super::storage::variable;
+use super::store_model::ModelArgs;
 use crate::exit::Exit;
 use crate::server::{Config, Credentials, FaultCount, Limits, Proxy, ProxyConfig, Server, Upstream};
 use crate::units::grouped;
@@ -51,6 +52,9 @@ pub(super) struct Args {
     delay: DelayArgs,
 
     #[command(flatten)]
+    model: ModelArgs,
+
+    #[command(flatten)]
     faults: FaultArgs,
 }
 
@@ -66,6 +70,11 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
 async fn proxy(args: Args, upstream: Upstream) -> Result<Exit, Failure> {
     if args.data_dir.is_some() || args.bucket.is_some() {
         return Err(Failure::usage("--data-dir and --bucket do not go with --proxy, which keeps nothing"));
+    }
+    if args.model.model()?.is_some() {
+        return Err(Failure::usage(
+            "--store-model does not go with --proxy: the store behind it has its own times",
+        ));
     }
     let delays = args.delay.delays()?;
     let delayed = delays.to_string();
@@ -86,6 +95,8 @@ async fn store(args: Args) -> Result<Exit, Failure> {
     let bucket = args.bucket.unwrap_or_else(|| BUCKET.to_owned());
     let delays = args.delay.delays()?;
     let delayed = delays.to_string();
+    let model = args.model.model()?;
+    let modelled = model.as_ref().map(|model| model.name().to_owned());
     let faults = args.faults.faults()?;
     let credentials = match (variable("S3MQ_SERVE_ACCESS_KEY"), variable("S3MQ_SERVE_SECRET_KEY")) {
         (Some(access_key), Some(secret_key)) => Some(Credentials { access_key, secret_key }),
@@ -103,12 +114,16 @@ async fn store(args: Args) -> Result<Exit, Failure> {
         buckets: vec![bucket.clone()],
         credentials,
         delays,
+        model,
         faults,
         limits: Limits { max_object_bytes: args.max_object_mib << 20, ..Limits::default() },
     })
     .await?;
     let keys = server.credentials();
     say(&format!("# S3 server at {}, until Ctrl-C; reach it with", server.endpoint()));
+    if let Some(name) = modelled {
+        say(&format!("# its times are modelled: {name}"));
+    }
     say_delayed(&delayed);
     say(&format!("export MINIO_S3_ENDPOINT={}", server.endpoint()));
     say(&format!("export MINIO_S3_BUCKET={bucket}"));

@@ -1,5 +1,7 @@
 //! What one rate of a sweep came to, with everything it was run with.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use crate::events::{ConsumerSummary, Mark, ProducerSummary};
@@ -62,6 +64,8 @@ pub struct RunInfo {
     pub store: String,
     /// How much longer the store took on purpose, as `commit-put=200ms`; empty where it didn't.
     pub delays: String,
+    /// The latency model whose times the store took; `None` where they were its own.
+    pub store_model: Option<StoreModel>,
     /// How long each rate streamed.
     pub seconds_to_stream: f64,
     /// Producers' commit interval.
@@ -94,6 +98,17 @@ pub struct RunInfo {
     pub prices: Prices,
     /// The machine that both roles ran on.
     pub machine: Machine,
+}
+
+/// A latency model, whole, so that a result can be told from another and run again.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StoreModel {
+    /// What it is called.
+    pub name: String,
+    /// Where its draws began.
+    pub seed: u64,
+    /// By operation: percentiles in milliseconds, and bytes a second.
+    pub operations: BTreeMap<String, BTreeMap<String, f64>>,
 }
 
 /// The result of one rate.

@@ -99,6 +99,7 @@ fn what_was_not_measured_is_empty_null_or_a_dash() {
         version: String::new(),
         store: String::new(),
         delays: String::new(),
+        store_model: None,
         seconds_to_stream: 1.0,
         autocommit_duration_ms: 100,
         checkpoint_interval: 1000,

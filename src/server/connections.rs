@@ -24,11 +24,13 @@ use tokio::task::JoinSet;
 
 use super::delays::{Delays, RequestKind};
 use super::faults::{Injector, Link};
+use super::model::Pacer;
 use super::patience::Patient;
 use super::proxy::Forwarder;
 use super::socket::Socket;
 
-const NAME: HeaderValue = HeaderValue::from_static(concat!("s3mq/", env!("CARGO_PKG_VERSION")));
+/// What the server calls itself, where it has no more to say of itself.
+const NAME: &str = concat!("s3mq/", env!("CARGO_PKG_VERSION"));
 
 /// How long requests in flight may take once the server is told to stop.
 const GRACE: Duration = Duration::from_secs(1);
@@ -52,6 +54,8 @@ pub(super) enum Worker {
 pub(super) struct Work {
     pub(super) worker: Worker,
     pub(super) delays: Delays,
+    /// Whose times requests take.
+    pub(super) model: Option<Pacer>,
     pub(super) faults: Option<Arc<Injector>>,
     /// The longest pause in what a client sends or takes.
     pub(super) patience: Duration,
@@ -60,6 +64,7 @@ pub(super) struct Work {
 /// Serves until the sender of `stopped` is dropped or used. No connection outlives the returned
 /// future, not even where that is dropped halfway.
 pub(super) async fn serve(listener: TcpListener, work: Work, mut stopped: oneshot::Receiver<()>) {
+    let name = name(work.model.as_ref());
     let work = Arc::new(work);
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
@@ -67,7 +72,7 @@ pub(super) async fn serve(listener: TcpListener, work: Work, mut stopped: onesho
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    let connection = graceful.watch(connect(stream, work.clone()));
+                    let connection = graceful.watch(connect(stream, work.clone(), name.clone()));
                     connections.spawn(async move {
                         // A client that went away is its own affair.
                         if let Err(error) = connection.await {
@@ -92,7 +97,11 @@ pub(super) async fn serve(listener: TcpListener, work: Work, mut stopped: onesho
     connections.shutdown().await;
 }
 
-fn connect(stream: TcpStream, work: Arc<Work>) -> http1::Connection<TokioIo<Socket>, Served> {
+fn connect(
+    stream: TcpStream,
+    work: Arc<Work>,
+    name: HeaderValue,
+) -> http1::Connection<TokioIo<Socket>, Served> {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::warn!("cannot set TCP_NODELAY, small requests will be slow: {error}");
     }
@@ -102,13 +111,23 @@ fn connect(stream: TcpStream, work: Arc<Work>) -> http1::Connection<TokioIo<Sock
         .max_header_size(MAX_HEADER_BYTES)
         .timer(TokioTimer::new())
         .header_read_timeout(work.patience)
-        .serve_connection(TokioIo::new(socket), Served { work, link })
+        .serve_connection(TokioIo::new(socket), Served { work, name, link })
+}
+
+/// `s3mq/0.1.0 (modelled: s3-express)`, so that a client that knows nothing else knows what it measures.
+fn name(model: Option<&Pacer>) -> HeaderValue {
+    let plain = HeaderValue::from_static(NAME);
+    model.map_or(plain.clone(), |model| {
+        HeaderValue::try_from(format!("{NAME} (modelled: {})", model.name())).unwrap_or(plain)
+    })
 }
 
 /// The service as one connection has it.
 #[derive(Clone)]
 struct Served {
     work: Arc<Work>,
+    /// What the server calls itself.
+    name: HeaderValue,
     /// Where there are faults.
     link: Option<Arc<Link>>,
 }
@@ -119,7 +138,7 @@ impl Service<Request<Incoming>> for Served {
     type Future = BoxFuture<'static, Result<HttpResponse, HttpError>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let Self { work, link } = self.clone();
+        let Self { work, name, link } = self.clone();
         Box::pin(async move {
             let request = request.map(|body| match body.is_end_stream() {
                 true => Body::empty(),
@@ -131,7 +150,7 @@ impl Service<Request<Incoming>> for Served {
                 }
                 _ => work.answer(request).await?,
             };
-            response.headers_mut().entry(SERVER).or_insert(NAME);
+            response.headers_mut().entry(SERVER).or_insert(name);
             Ok(response)
         })
     }
@@ -141,10 +160,16 @@ impl Work {
     async fn answer(&self, request: Request<Body>) -> Result<HttpResponse, HttpError> {
         let (method, uri) = (request.method(), request.uri());
         let kind = RequestKind::of(method.as_str(), uri.path(), uri.query());
-        let answer = async {
+        let work = |request| async {
             match &self.worker {
                 Worker::Own(s3) => s3.call(request).await,
                 Worker::Other(forwarder) => Ok(forwarder.forward(request).await),
+            }
+        };
+        let answer = async {
+            match &self.model {
+                Some(model) => model.around(request, work).await,
+                None => work(request).await,
             }
         };
         self.delays.around(kind, answer).await

@@ -115,11 +115,16 @@ impl fmt::Display for Delays {
 const SLEPT_BY_A_THREAD: Duration = Duration::from_millis(2);
 
 async fn pause(delay: Duration) {
-    if delay.is_zero() {
+    pause_until(monotonic_ns() + delay.as_nanos() as u64).await;
+}
+
+/// Waits until the monotonic clock has reached a time; not at all where that is over.
+pub(super) async fn pause_until(until_ns: u64) {
+    let left = Duration::from_nanos(until_ns.saturating_sub(monotonic_ns()));
+    if left.is_zero() {
         return;
     }
-    let until_ns = monotonic_ns() + delay.as_nanos() as u64;
-    if let Some(first) = delay.checked_sub(SLEPT_BY_A_THREAD) {
+    if let Some(first) = left.checked_sub(SLEPT_BY_A_THREAD) {
         tokio::time::sleep(first).await;
     }
     // It fails only where the runtime ends, and with it the request.

@@ -37,6 +37,7 @@ mod faults;
 mod files;
 mod listing;
 mod memory;
+mod model;
 mod multipart;
 mod objects;
 mod patience;
@@ -52,6 +53,7 @@ pub use credentials::Credentials;
 pub use delays::{Delays, RequestKind};
 pub use error::ServerError;
 pub use faults::{FaultCount, Faults, FaultsError};
+pub use model::{Model, ModelError};
 pub use proxy::{Upstream, UpstreamError};
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -65,6 +67,7 @@ use tokio::task::JoinHandle;
 
 use connections::{Work, Worker};
 use faults::Injector;
+use model::Pacer;
 use proxy::Forwarder;
 use store::{Store, StoreError};
 
@@ -81,6 +84,8 @@ pub struct Config {
     pub credentials: Option<Credentials>,
     /// How much longer requests take than they have to.
     pub delays: Delays,
+    /// Whose times requests take; `None` is this server's own.
+    pub model: Option<Model>,
     /// What goes wrong on purpose; `None` is nothing.
     pub faults: Option<Faults>,
     /// What a client may ask of it.
@@ -114,6 +119,7 @@ impl Config {
             buckets: vec![bucket.to_owned()],
             credentials: None,
             delays: Delays::default(),
+            model: None,
             faults: None,
             limits: Limits::default(),
         }
@@ -140,8 +146,14 @@ impl Server {
             .map_err(|panic| ServerError::Start { reason: panic.to_string() })??;
         let credentials = config.credentials.unwrap_or_else(Credentials::random);
         let worker = Worker::Own(service::build(store, credentials.clone(), config.limits.max_object_bytes));
-        let running = Running::start(listener, worker, config.delays, config.faults, config.limits.patience)?;
-        Ok(Self { credentials, running })
+        let work = Work {
+            worker,
+            delays: config.delays,
+            model: config.model.map(Pacer::new),
+            faults: config.faults.map(Injector::new).map(Arc::new),
+            patience: config.limits.patience,
+        };
+        Ok(Self { credentials, running: Running::start(listener, work)? })
     }
 
     /// The address it listens on, with the port it got.
@@ -193,8 +205,14 @@ impl Proxy {
     pub async fn start(config: ProxyConfig) -> Result<Self, ServerError> {
         let listener = bind(config.listen).await?;
         let worker = Worker::Other(Arc::new(Forwarder::new(config.upstream)));
-        let patience = Limits::default().patience;
-        Ok(Self(Running::start(listener, worker, config.delays, config.faults, patience)?))
+        let work = Work {
+            worker,
+            delays: config.delays,
+            model: None,
+            faults: config.faults.map(Injector::new).map(Arc::new),
+            patience: Limits::default().patience,
+        };
+        Ok(Self(Running::start(listener, work)?))
     }
 
     /// The URL for a client on this host.
@@ -223,18 +241,11 @@ struct Running {
 }
 
 impl Running {
-    fn start(
-        listener: TcpListener,
-        worker: Worker,
-        delays: Delays,
-        faults: Option<Faults>,
-        patience: Duration,
-    ) -> Result<Self, ServerError> {
+    fn start(listener: TcpListener, work: Work) -> Result<Self, ServerError> {
         let address =
             listener.local_addr().map_err(|error| ServerError::Start { reason: error.to_string() })?;
-        let faults = faults.map(|faults| Arc::new(Injector::new(faults)));
+        let faults = work.faults.clone();
         let (stop, stopped) = oneshot::channel();
-        let work = Work { worker, delays, faults: faults.clone(), patience };
         let accepting = tokio::spawn(connections::serve(listener, work, stopped));
         Ok(Self { address, faults, stop, accepting })
     }

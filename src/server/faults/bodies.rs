@@ -93,7 +93,7 @@ pub(super) fn cut(body: Body, bytes: u64, link: Arc<Link>) -> Body {
 }
 
 /// How many bytes an answer's body has, where that is known.
-pub(super) fn length(answer: &HttpResponse) -> Option<u64> {
+pub(in super::super) fn length(answer: &HttpResponse) -> Option<u64> {
     let said = answer.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     said.or_else(|| answer.body().size_hint().exact())
 }

@@ -30,7 +30,8 @@ use s3s::{Body, HttpError, HttpResponse, StdError};
 use tokio::sync::Notify;
 
 use super::refusal::Refusal;
-use bodies::{Bandwidth, cut, exchange, length, paced};
+pub(super) use bodies::length;
+use bodies::{Bandwidth, cut, exchange, paced};
 use plan::{Asked, Hit, Plan};
 use rules::{Action, Stall};
 

@@ -11,6 +11,7 @@ mod keys;
 mod lifecycle;
 mod limits;
 mod listing;
+mod model;
 mod multipart;
 mod objects;
 mod proxy;
