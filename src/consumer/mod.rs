@@ -147,8 +147,12 @@ pub async fn run(
                         let rows = lost.rows.unwrap_or(0);
                         tally.lost_files += 1;
                         tally.lost_rows += rows;
-                        if lost.origin.is_none() {
-                            tally.lost_untracked += rows;
+                        match lost.origin {
+                            Some(origin) => {
+                                let end = origin.first_seq.saturating_add(origin.rows);
+                                tally.ledger.committed(&origin.by, end);
+                            }
+                            None => tally.lost_untracked += rows,
                         }
                     }
                 }

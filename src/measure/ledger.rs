@@ -16,6 +16,8 @@ struct Stream {
     received: u64,
     duplicated: u64,
     out_of_order: u64,
+    /// Messages below this number were committed, whether they came or not.
+    committed: u64,
     /// How many messages the stream was said to hold, once it has ended.
     ended_with: Option<u64>,
 }
@@ -81,9 +83,8 @@ impl Stream {
             }
             next = end;
         }
-        if let Some(count) = self.ended_with
-            && count > next
-        {
+        let count = self.committed.max(self.ended_with.unwrap_or(0));
+        if count > next {
             gaps.push(next..count);
         }
         gaps
@@ -113,6 +114,13 @@ impl<K: Ord + Clone> Ledger<K> {
         if !numbers.is_empty() {
             self.stream(stream).record(numbers);
         }
+    }
+
+    /// A stream's messages below the number `end` were committed: those that don't come are lost, even if no later
+    /// one does.
+    pub fn committed(&mut self, stream: &K, end: u64) {
+        let stream = self.stream(stream);
+        stream.committed = stream.committed.max(end);
     }
 
     /// A stream ended, having held `count` messages.
