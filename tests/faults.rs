@@ -294,7 +294,9 @@ async fn an_entry_that_can_never_be_read_ends_the_queue_with_what_is_lost() {
     assert!(error.is_loss() && error.to_string().starts_with("versions 3-6 are not delivered"), "{error}");
     assert!(faulty.server.fault_counts()[0].fired > 1, "it was asked for again");
     let error = Consumer::open(&faulty.lake, options()).await.unwrap_err();
-    assert!(error.to_string().contains("version 3"), "{error}");
+    // Both deadlines are a second: the entry is given up, or the store that gives no other answer.
+    let is_stalled = matches!(error, QueueError::Stalled { .. });
+    assert!(is_stalled || error.to_string().contains("version 3"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
