@@ -7,6 +7,7 @@
 //! dropped, and they end by themselves when their standard input closes.
 
 mod child;
+mod files;
 mod growth;
 mod preload;
 mod step;
@@ -22,6 +23,7 @@ use crate::report::{self, FaultCount, Outcome, PartialFile, RunInfo, StepReport}
 use crate::stop::Stop;
 use crate::storage::{Prefix, PrefixLock, StorageError, Store};
 use crate::units::{Rate, Seconds};
+use files::Files;
 
 pub use step::ChildFlags;
 
@@ -29,47 +31,6 @@ pub use step::ChildFlags;
 const SUMMARY: &str = "summary.csv";
 /// How long emptying a table may take when a bench ends early.
 const TIDY_GRACE: Duration = Duration::from_secs(2);
-
-/// The result files of one rate.
-struct Files {
-    /// The consumer's, which grow with the run.
-    rows: PathBuf,
-    hlog: PathBuf,
-    raw: PathBuf,
-    /// Those that are written when it is over.
-    intervals: PathBuf,
-    json: PathBuf,
-}
-
-impl Files {
-    fn of(config: &Config, rate: Rate) -> Self {
-        let file = |ending: &str| config.output_dir.join(format!("{rate}.{ending}"));
-        Self {
-            rows: file("csv"),
-            hlog: file("hlog"),
-            raw: file("raw.csv"),
-            intervals: file("intervals.csv"),
-            json: file("json"),
-        }
-    }
-
-    /// Removes what an earlier sweep left of this rate: the files of one rate are of one run.
-    fn discard(&self) -> std::io::Result<()> {
-        [&self.rows, &self.hlog, &self.raw, &self.intervals, &self.json]
-            .into_iter()
-            .try_for_each(|file| report::discard(file))
-    }
-
-    /// Marks as partial what the consumer finished of a rate that came to nothing all the same.
-    fn demote(&self) -> std::io::Result<()> {
-        [&self.rows, &self.hlog, &self.raw].into_iter().try_for_each(|file| report::demote(file))
-    }
-
-    /// Gives what the consumer left as partial its name.
-    fn promote(&self) -> std::io::Result<()> {
-        [&self.rows, &self.hlog, &self.raw].into_iter().try_for_each(|file| report::promote(file))
-    }
-}
 
 /// What a bench does. Validated.
 #[derive(Clone, Debug)]

@@ -1,5 +1,8 @@
 //! `s3mq bench`.
 
+mod children;
+mod embedded;
+
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
@@ -17,15 +20,14 @@ use super::store_model::{ModelArgs, described};
 use super::stream::{
     ArrivalArgs, CheckpointArgs, CommitArgs, MessageArgs, PercentileArgs, PollArgs, TimelineArgs, value_name,
 };
-use crate::bench::{self, BenchError, ChildFlags, Config};
+use crate::bench::{self, BenchError, Config};
 use crate::exit::Exit;
-use crate::machine::{Machine, memory_bytes};
+use crate::machine::Machine;
 use crate::queue::deltalake_version;
 use crate::report::{
     Outcome, Prices, RunInfo, cost_table, lock_directory, log_age_table, prepare_directory, table,
 };
-use crate::server::{self, Delays, Server};
-use crate::storage::{Backend, Credentials, Prefix, Store};
+use crate::storage::{Prefix, Store};
 use crate::units::{Rate, Seconds, grouped};
 
 /// Sweep message rates through a table and report the latency percentiles of each
@@ -136,9 +138,6 @@ pub(super) struct Args {
 /// A sweep of more rates was hardly meant.
 const MAX_RATES: usize = 10_000;
 
-/// The bucket of the embedded store.
-const EMBEDDED_BUCKET: &str = "s3mq";
-
 pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     let rates = args.rates()?;
     let warmup_seconds = args.warmup_seconds()?;
@@ -146,23 +145,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     args.message.size()?;
     let prices = args.prices()?;
     let backend = args.storage.backend();
-    if backend != BackendArg::Embedded && args.data_dir.is_some() {
-        return Err(Failure::usage("--data-dir goes with --s3-backend embedded"));
-    }
-    let delays = args.delay.delays()?;
-    if backend != BackendArg::Embedded && delays != Delays::default() {
-        return Err(Failure::usage("--delay goes with --s3-backend embedded"));
-    }
-    let model = args.model.model()?;
-    if backend != BackendArg::Embedded && model.is_some() {
-        return Err(Failure::usage("--store-model goes with --s3-backend embedded"));
-    }
-    let faults = args.faults.faults()?;
-    if backend != BackendArg::Embedded && faults.is_some() {
-        return Err(Failure::usage(
-            "--faults goes with --s3-backend embedded; `s3mq serve --proxy` puts faults before another store",
-        ));
-    }
+    let treatment = args.treatment()?;
     let remote = match backend {
         BackendArg::Embedded => {
             args.storage.refuse_other_store()?;
@@ -177,28 +160,16 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         .map_err(|error| Failure::runtime(format!("cannot use --output-dir: {error}")))?;
 
     let mut stop = signals::watch(false)?;
+    let (delays, model) = (treatment.delays.to_string(), treatment.model.clone());
     let server = match &remote {
         Some(_) => None,
-        None => Some(
-            Server::start(server::Config {
-                listen: ([127, 0, 0, 1], 0).into(),
-                data_dir: args.data_dir.clone(),
-                buckets: vec![EMBEDDED_BUCKET.to_owned()],
-                credentials: None,
-                delays: delays.clone(),
-                model: model.clone(),
-                faults,
-                limits: server::Limits::default(),
-            })
-            .await?,
-        ),
+        None => Some(args.embedded_server(treatment).await?),
     };
     let store = match (remote, &server) {
         (Some(config), _) => config,
         (None, Some(server)) => args.embedded_store(server)?,
         (None, None) => return Err(Failure::runtime("the embedded store did not start")),
     };
-    let delays = delays.to_string();
     let delayed = if delays.is_empty() { "" } else { ", delayed on purpose: " };
     let modelled = model.as_ref().map(|model| format!(", modelled: {}", model.name())).unwrap_or_default();
     let described_store = store.describe();
@@ -337,93 +308,5 @@ impl Args {
             Some(warmup) => Ok(warmup),
             None => Ok((streamed / 10.0).min(30.0)),
         }
-    }
-
-    /// A bench that would fill the memory would measure swapping, or be killed.
-    fn refuse_too_much_memory(&self, rates: &[Rate]) -> Result<(), Failure> {
-        // What the Parquet file of a batch adds to each message, measured at 17-byte messages.
-        const OVERHEAD_BYTES: u64 = 5;
-        // What a preloaded version takes: its data file, its entry, its part of the checkpoints.
-        const VERSION_BYTES: u64 = 4096;
-        let (None, Some(memory)) = (&self.data_dir, memory_bytes()) else {
-            return Ok(());
-        };
-        let held = rates.iter().map(|rate| rate.messages_in(self.seconds_to_stream));
-        let messages =
-            if self.keep_data { held.fold(0, u64::saturating_add) } else { held.max().unwrap_or(0) };
-        let tables = if self.keep_data { rates.len() as u64 } else { 1 };
-        let needed = messages
-            .saturating_mul(self.message.bytes() as u64 + OVERHEAD_BYTES)
-            .saturating_add(self.preload_versions.saturating_mul(tables * VERSION_BYTES));
-        if needed <= memory / 2 {
-            return Ok(());
-        }
-        Err(Failure::usage(format!(
-            "the embedded store would hold {} MB, more than half of this machine's {} MB of memory; \
-             give --data-dir to keep it on disk, or a shorter --seconds-to-stream",
-            grouped(needed >> 20),
-            grouped(memory >> 20)
-        )))
-    }
-
-    fn embedded_store(&self, server: &Server) -> Result<crate::storage::Config, Failure> {
-        let keys = server.credentials();
-        let store = crate::storage::Config::of_server(
-            &server.endpoint(),
-            EMBEDDED_BUCKET,
-            &keys.access_key,
-            &keys.secret_key,
-        )?;
-        Ok(crate::storage::Config {
-            stall_timeout: self.storage.stall_timeout_seconds.as_duration(),
-            region: self.storage.region.clone().unwrap_or_else(|| store.region.clone()),
-            ..store.with_timeouts(
-                self.storage.request_timeout_seconds.as_duration(),
-                self.storage.retry_timeout_seconds.as_duration(),
-            )
-        })
-    }
-
-    fn child_flags(&self, store: &crate::storage::Config) -> ChildFlags {
-        let mut flags = ChildFlags::default();
-        let both = &mut flags.both;
-        let mut flag = |name: &str, value: &str| both.extend([name.to_owned(), value.to_owned()]);
-        // The embedded store is an S3 server like any other to the roles.
-        flag("--s3-backend", if store.backend == Backend::S3 { "s3" } else { "minio" });
-        if let Some(endpoint) = &store.endpoint {
-            flag("--endpoint", endpoint.as_str());
-        }
-        flag("--bucket", &store.bucket);
-        flag("--region", &store.region);
-        if let Some(path) = &self.storage.ca_cert {
-            flag("--ca-cert", &path.display().to_string());
-        }
-        flag("--request-timeout-seconds", &self.storage.request_timeout_seconds.to_string());
-        flag("--retry-timeout-seconds", &self.storage.retry_timeout_seconds.to_string());
-        flag("--stall-timeout-seconds", &self.storage.stall_timeout_seconds.to_string());
-
-        if self.storage.insecure {
-            both.push("--insecure".to_owned());
-        }
-        if let Some(size) = self.message.message_size {
-            flags.producer.extend(["--message-size".to_owned(), size.to_string()]);
-        }
-        let checkpoint_interval = self.checkpoint.checkpoint_interval.to_string();
-        flags.producer.extend(["--checkpoint-interval".to_owned(), checkpoint_interval]);
-        flags.producer.extend(["--arrival".to_owned(), value_name(&self.arrival.arrival)]);
-        flags.producer.extend(["--seed".to_owned(), self.arrival.seed.to_string()]);
-        flags.producer.extend(["--payload".to_owned(), value_name(&self.message.payload)]);
-        flags.producer.extend(["--data-encoding".to_owned(), value_name(&self.message.data_encoding)]);
-        flags.consumer.extend(["--percentiles".to_owned(), self.percentiles.percentiles.to_string()]);
-        flags.consumer.extend(["--poll".to_owned(), value_name(&self.poll.poll)]);
-        if let Some(interval_ms) = self.poll.poll_interval_ms {
-            flags.consumer.extend(["--poll-interval-ms".to_owned(), interval_ms.to_string()]);
-        }
-        if let Credentials::Static { access_key, secret_key } = &store.credentials {
-            let prefix = if store.backend == Backend::S3 { "AWS_S3" } else { "MINIO_S3" };
-            flags.environment.push((format!("{prefix}_ACCESS_KEY"), access_key.clone()));
-            flags.environment.push((format!("{prefix}_SECRET_ACCESS_KEY"), secret_key.clone()));
-        }
-        flags
     }
 }

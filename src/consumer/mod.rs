@@ -129,12 +129,10 @@ pub async fn run(
     let ended = loop {
         tokio::select! {
             received = queue.next() => {
-                match received? {
-                    Received::Batch(batch) => {
-                        tally.take(&batch, lake, sink)?;
-                        quiet = lake.store().answered_time();
-                        (patience, given_up) = (config.drain_timeout, Ended::DrainTimeout);
-                    }
+                let received = received?;
+                let holds_messages = !matches!(received, Received::End(_));
+                match received {
+                    Received::Batch(batch) => tally.take(&batch, lake, sink)?,
                     Received::End(end) => tally.ledger.end(&end.by, end.count),
                     Received::Lost(lost) => {
                         tracing::error!(
@@ -142,22 +140,15 @@ pub async fn run(
                             lost.path, lost.version, lost.reason,
                             lost.rows.map_or("an unknown number of".to_owned(), |rows| rows.to_string()),
                         );
-                        quiet = lake.store().answered_time();
-                        (patience, given_up) = (config.drain_timeout, Ended::DrainTimeout);
-                        let rows = lost.rows.unwrap_or(0);
-                        tally.lost_files += 1;
-                        tally.lost_rows += rows;
-                        match lost.origin {
-                            Some(origin) => {
-                                let end = origin.first_seq.saturating_add(origin.rows);
-                                tally.ledger.committed(&origin.by, end);
-                            }
-                            None => tally.lost_untracked += rows,
-                        }
+                        tally.lose(&lost);
                     }
                 }
+                if holds_messages {
+                    quiet = lake.store().answered_time();
+                    (patience, given_up) = (config.drain_timeout, Ended::DrainTimeout);
+                }
                 match config.expected_messages {
-                    Some(expected) if tally.received + tally.lost_rows >= expected => break Ended::Expected,
+                    Some(expected) if tally.accounted_for() >= expected => break Ended::Expected,
                     None if tally.ledger.ended() >= config.producers => break Ended::EndOfStream,
                     _ => {}
                 }

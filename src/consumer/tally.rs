@@ -10,7 +10,7 @@ use crate::clock::{Anchor, monotonic_ns};
 use crate::events::{ConsumerSummary, Ended, Requests, StoreStalls};
 use crate::machine::Effort;
 use crate::measure::{Ledger, Meter, Percentiles};
-use crate::queue::{Consumer, Lake, ProducerEpoch, ReceivedBatch};
+use crate::queue::{Consumer, Lake, LostFile, ProducerEpoch, ReceivedBatch};
 
 /// The clock is read at least once for this many messages of a batch.
 const MESSAGES_A_CLOCK_READ: u64 = 1_000;
@@ -32,11 +32,11 @@ pub(super) struct Tally {
     until_row: u64,
     unreadable: u64,
     retractions: u64,
-    pub(super) lost_files: u64,
+    lost_files: u64,
     /// Messages that their data files are said to have held.
-    pub(super) lost_rows: u64,
+    lost_rows: u64,
     /// Those among them that belong to no stream.
-    pub(super) lost_untracked: u64,
+    lost_untracked: u64,
     last_version: Option<u64>,
     first_delivery_ns: Option<u64>,
     last_delivery_ns: u64,
@@ -110,6 +110,24 @@ impl Tally {
             }
         }
         Ok(())
+    }
+
+    /// A committed data file can't be delivered.
+    pub(super) fn lose(&mut self, lost: &LostFile) {
+        let rows = lost.rows.unwrap_or(0);
+        self.lost_files += 1;
+        self.lost_rows += rows;
+        match lost.origin {
+            Some(origin) => {
+                self.ledger.committed(&origin.by, origin.first_seq.saturating_add(origin.rows));
+            }
+            None => self.lost_untracked += rows,
+        }
+    }
+
+    /// Messages that were committed and need not be waited for any more: they came, or are lost.
+    pub(super) fn accounted_for(&self) -> u64 {
+        self.received + self.lost_rows
     }
 
     /// Takes the messages from `index` of the batch on, all received at the same time.

@@ -11,7 +11,8 @@
 //!
 //! A store takes any version that isn't there, also one below a log that was cleaned meanwhile, where no reader
 //! would ever see it. So nothing is PUT without the log's end having been seen in the last half minute, and an
-//! answer that took longer than that is looked into once more.
+//! answer that took longer than that is looked into once more. A log that is cleaned beyond our version within that
+//! half minute, while this process stands still, is not noticed.
 
 use std::time::Duration;
 
@@ -19,10 +20,12 @@ use bytes::Bytes;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::back_off::BackOff;
 use super::entry::Entry;
 use super::error::QueueError;
 use super::lake::{Lake, Written};
 use super::table::Access;
+use crate::storage::LONGEST_BACK_OFF;
 
 /// What a commit took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,31 +56,10 @@ pub(super) struct Committer {
 /// write.
 const TIP_MAY_BE_STALE: Duration = Duration::from_secs(30);
 
-/// Pauses between attempts, each up to twice as long as the one before, drawn from nothing to the whole:
-/// contenders that lost to the same commit must not meet again.
-#[derive(Debug)]
-pub(super) struct BackOff(Duration);
-
-impl Default for BackOff {
-    fn default() -> Self {
-        Self(Duration::from_millis(2))
-    }
-}
-
-impl BackOff {
-    const LONGEST: Duration = Duration::from_secs(1);
-    /// After losing to another producer: the store is well, and a turn will come.
-    const LONGEST_AFTER_A_CONFLICT: Duration = Duration::from_millis(100);
-
-    pub(super) async fn pause(&mut self) {
-        self.pause_up_to(Self::LONGEST).await;
-    }
-
-    async fn pause_up_to(&mut self, longest: Duration) {
-        tokio::time::sleep(self.0.mul_f64(rand::random::<f64>())).await;
-        self.0 = (self.0 * 2).min(longest);
-    }
-}
+/// Of the pauses between the attempts at one commit.
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(2);
+/// After losing to another producer: the store is well, and a turn will come.
+const LONGEST_PAUSE_AFTER_A_CONFLICT: Duration = Duration::from_millis(100);
 
 impl Committer {
     /// Commits after `tip`, the table's latest version.
@@ -103,7 +85,7 @@ impl Committer {
         let store = self.lake.store().clone();
         let tried = store.answered_time();
         let (mut retries, mut conflicts) = (0, 0);
-        let mut back_off = BackOff::default();
+        let mut back_off = BackOff::from(FIRST_PAUSE);
         // Whether a PUT of this version may have been applied without our knowing.
         let mut unsure = false;
         loop {
@@ -137,12 +119,12 @@ impl Committer {
                 return Err(self.failed(start, retries, problem));
             }
             if conflicts > before {
-                back_off.pause_up_to(BackOff::LONGEST_AFTER_A_CONFLICT).await;
+                back_off.pause(LONGEST_PAUSE_AFTER_A_CONFLICT).await;
                 // Others went on meanwhile. A version at a time, with a pause after each, would never
                 // catch up with them.
                 conflicts += self.pass_theirs(commit_id).await?;
             } else {
-                back_off.pause().await;
+                back_off.pause(LONGEST_BACK_OFF).await;
             }
         }
     }
@@ -240,6 +222,5 @@ enum Whose {
     Nobodys,
 }
 
-#[cfg(test)]
 #[cfg(test)]
 mod tests;

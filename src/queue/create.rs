@@ -7,11 +7,13 @@ use bytes::Bytes;
 use serde_json::json;
 use uuid::Uuid;
 
-use super::commit::BackOff;
+use super::back_off::BackOff;
+use super::commit::FIRST_PAUSE;
 use super::error::QueueError;
 use super::lake::{Lake, Written};
 use super::table::{DATA, PRODUCER, SEQ};
 use crate::clock::wall_us;
+use crate::storage::LONGEST_BACK_OFF;
 
 /// Creates the table if it isn't there. Several producers may try at once: one wins, all go on.
 pub(super) async fn create_if_absent(lake: &Lake) -> Result<(), QueueError> {
@@ -24,7 +26,7 @@ pub(super) async fn create(lake: &Lake) -> Result<(), QueueError> {
     let failed = |detail: String| Err(QueueError::Table { action: "create", place: lake.describe(), detail });
     let store = lake.store().clone();
     let tried = store.answered_time();
-    let mut back_off = BackOff::default();
+    let mut back_off = BackOff::from(FIRST_PAUSE);
     loop {
         match lake.write_entry(0, entry.clone(), commit_id).await?.0 {
             Written::Yes => return Ok(()),
@@ -34,7 +36,7 @@ pub(super) async fn create(lake: &Lake) -> Result<(), QueueError> {
             Written::Exists if tried.elapsed() > store.config().retry_timeout => {
                 return failed("the store says that version 0 exists, but it can't be read".to_owned());
             }
-            Written::Exists => back_off.pause().await,
+            Written::Exists => back_off.pause(LONGEST_BACK_OFF).await,
         }
     }
 }

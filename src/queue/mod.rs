@@ -30,6 +30,7 @@
 //! # }
 //! ```
 
+mod back_off;
 mod batch;
 mod blocking;
 mod cadence;

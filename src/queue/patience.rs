@@ -9,6 +9,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
 
+use super::back_off::BackOff;
 use super::error::QueueError;
 use crate::storage::{LONGEST_BACK_OFF, Pulse, Store};
 
@@ -30,7 +31,7 @@ impl From<QueueError> for Trouble {
 
 /// A silence of this length is told of.
 const TOLD_AFTER: Duration = Duration::from_secs(5);
-const FIRST_BACK_OFF: Duration = Duration::from_millis(10);
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
 
 /// Asks until the store answers; `what` is asked, in words.
 ///
@@ -48,7 +49,7 @@ where
     let asking = store.pulse().ask();
     let tried = store.answered_time();
     let mut stalled = pin!(stalled(store, &what));
-    let mut back_off = FIRST_BACK_OFF;
+    let mut back_off = BackOff::from(FIRST_PAUSE);
     loop {
         let trouble = tokio::select! {
             biased;
@@ -64,10 +65,8 @@ where
         if !trouble.may_heal || tried.elapsed() > store.config().retry_timeout {
             return Err(trouble.error);
         }
-        let pause = back_off.mul_f64(rand::random::<f64>());
-        back_off = (back_off * 2).min(LONGEST_BACK_OFF);
         tokio::select! {
-            () = tokio::time::sleep(pause) => {}
+            () = back_off.pause(LONGEST_BACK_OFF) => {}
             error = &mut stalled => return Err(error),
         }
     }
