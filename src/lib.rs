@@ -10,6 +10,8 @@ pub mod consumer;
 pub mod events;
 pub mod exit;
 #[doc(hidden)]
+pub mod fuzz;
+#[doc(hidden)]
 pub mod hot;
 pub mod layers;
 pub mod machine;
@@ -20,4 +22,5 @@ pub mod report;
 pub mod server;
 pub mod stop;
 pub mod storage;
+pub mod toml;
 pub mod units;

@@ -17,8 +17,9 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("exit", &[]),
     ("machine", &["clock"]),
     ("measure", &[]),
+    ("toml", &[]),
     // Pauses and time stamps; time is read nowhere else.
-    ("server", &["clock"]),
+    ("server", &["clock", "toml"]),
     ("storage", &["clock"]),
     ("queue", &["clock", "storage"]),
     ("events", &["machine", "measure", "queue", "storage"]),
@@ -27,7 +28,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("consumer", &["clock", "events", "machine", "measure", "queue", "stop"]),
     // A door for the benches.
     ("hot", &["consumer", "producer", "queue"]),
-    ("report", &["events", "machine", "measure", "storage::Purpose", "storage::Requests", "units"]),
+    ("report", &["events", "machine", "measure", "storage::Purpose", "storage::Requests", "toml", "units"]),
     // It starts the roles as processes and knows them by what they say.
     ("bench", &["clock", "events", "exit", "measure", "report", "stop", "storage", "units"]),
     (
@@ -44,6 +45,8 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "queue", "report", "server", "stop", "storage", "units",
         ],
     ),
+    // A door for the fuzz targets.
+    ("fuzz", &["cli", "queue"]),
 ];
 
 #[test]

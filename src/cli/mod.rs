@@ -10,6 +10,7 @@ mod consumer;
 mod delay;
 mod failure;
 mod faults;
+pub(crate) mod fuzz;
 mod layers;
 mod merge;
 mod preload;
@@ -75,8 +76,12 @@ fn common(option: Arg) -> Arg {
 impl Cli {
     /// Reads the command line and the variables; where they are wrong, says so and ends the process.
     pub fn from_command_line() -> Self {
-        let command = Self::command().mut_subcommands(|command| command.mut_args(common));
-        Self::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
+        Self::from_arg_matches(&Self::definition().get_matches()).unwrap_or_else(|error| error.exit())
+    }
+
+    /// The arguments of all commands.
+    fn definition() -> clap::Command {
+        Self::command().mut_subcommands(|command| command.mut_args(common))
     }
 
     /// Runs the command and prints its failure, if it has one.
@@ -146,7 +151,7 @@ mod tests {
 
     #[test]
     fn the_arguments_are_well_defined() {
-        Cli::command().mut_subcommands(|command| command.mut_args(common)).debug_assert();
+        Cli::definition().debug_assert();
     }
 
     #[test]

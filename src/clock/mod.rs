@@ -126,8 +126,14 @@ impl FromStr for Anchor {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut parts = text.splitn(3, ':');
         let mut next = || parts.next().unwrap_or_default();
+        // What no clock shows would overflow when it is reckoned with.
+        let is_a_time = |wall_us: i64, monotonic_ns: u64| {
+            wall_us.unsigned_abs() < 1 << 60 && i64::try_from(monotonic_ns).is_ok()
+        };
         match (next().parse(), next().parse(), next()) {
-            (Ok(wall_us), Ok(monotonic_ns), boot_id) if !boot_id.is_empty() => {
+            (Ok(wall_us), Ok(monotonic_ns), boot_id)
+                if !boot_id.is_empty() && is_a_time(wall_us, monotonic_ns) =>
+            {
                 Ok(Self { wall_us, monotonic_ns, boot_id: boot_id.to_owned() })
             }
             _ => Err(format!("`{text}` is not WALL_US:MONOTONIC_NS:BOOT_ID")),
@@ -157,7 +163,17 @@ mod tests {
 
     #[test]
     fn a_malformed_anchor_is_refused() {
-        for text in ["", "1", "1:2", "1:2:", "x:2:b", "1:-2:b"] {
+        for text in [
+            "",
+            "1",
+            "1:2",
+            "1:2:",
+            "x:2:b",
+            "1:-2:b",
+            "9223372036854775807:2:b",
+            "-9223372036854775808:2:b",
+            "1:18446744073709551615:b",
+        ] {
             assert!(text.parse::<Anchor>().is_err(), "{text}");
         }
     }

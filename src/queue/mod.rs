@@ -40,9 +40,12 @@ mod consumer;
 mod create;
 mod entry;
 mod error;
+mod footer;
+pub(crate) mod fuzz;
 pub(crate) mod hot;
 mod lake;
 mod open;
+mod pages;
 mod parquet_file;
 mod patience;
 mod permits;
@@ -52,6 +55,7 @@ mod producer;
 mod stamps;
 mod table;
 mod tail;
+mod thrift;
 
 /// Version of delta-rs that the queue is built on.
 pub fn deltalake_version() -> &'static str {

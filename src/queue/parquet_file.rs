@@ -15,14 +15,18 @@ use arrow_buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{DataType, Field, Schema};
 use arrow_select::filter::filter;
 use bytes::Bytes;
-use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, RowGroups,
+};
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
-use parquet::arrow::{ArrowWriter, ProjectionMask};
+use parquet::arrow::{ArrowWriter, ProjectionMask, parquet_to_arrow_field_levels};
 use parquet::basic::{Compression, Encoding};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 
 use super::batch::Batch;
+use super::footer;
+use super::pages::Pages;
 use super::table::{DATA, DIFF, PRODUCER, SEQ};
 
 /// How the column `data` is encoded.
@@ -140,16 +144,16 @@ pub(super) fn decode(file: Bytes, rows: Option<u64>) -> Result<Decoded, String> 
 }
 
 fn decode_unguarded(file: Bytes, rows: Option<u64>, most_bytes: usize) -> Result<Decoded, String> {
+    footer::check(&file)?;
     // Without the embedded Arrow schema a column is what Parquet says it is: a byte array is binary or
     // a string, never one of Arrow's dictionaries or views.
     let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-    let builder = ParquetRecordBatchReaderBuilder::try_new_with_options(file, options)
-        .map_err(|error| error.to_string())?;
+    let opened = ArrowReaderMetadata::load(&file, options).map_err(|error| error.to_string())?;
     // Before any of them is decoded, and again of those that were.
-    let of_the_file = builder.metadata().file_metadata().num_rows().max(0) as u64;
+    let of_the_file = opened.metadata().file_metadata().num_rows().max(0) as u64;
     let said = rows.unwrap_or(of_the_file);
     expect_rows(of_the_file, said)?;
-    let wanted: Vec<usize> = builder
+    let wanted: Vec<usize> = opened
         .schema()
         .fields()
         .iter()
@@ -157,11 +161,13 @@ fn decode_unguarded(file: Bytes, rows: Option<u64>, most_bytes: usize) -> Result
         .filter(|(_, field)| [DATA, SEQ, DIFF].contains(&field.name().as_str()))
         .map(|(index, _)| index)
         .collect();
-    let projection = ProjectionMask::roots(builder.parquet_schema(), wanted);
-    let reader = builder
-        .with_projection(projection)
-        .with_batch_size(CHUNK_ROWS)
-        .build()
+    let pages = Pages { file: Arc::new(file), metadata: opened.metadata().clone() };
+    let chunk_rows = CHUNK_ROWS.min(pages.num_rows());
+    let projection = ProjectionMask::roots(opened.parquet_schema(), wanted);
+    let reader = parquet_to_arrow_field_levels(opened.parquet_schema(), projection, None)
+        .and_then(|columns| {
+            ParquetRecordBatchReader::try_new_with_row_groups(&columns, &pages, chunk_rows, None)
+        })
         .map_err(|error| error.to_string())?;
     let mut decoded = Decoded::default();
     let (mut rows_decoded, mut bytes) = (0, 0);

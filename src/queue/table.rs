@@ -53,7 +53,7 @@ impl Access {
         verdict.map_err(|reason| QueueError::Unsupported { action, place: lake.describe(), reason })
     }
 
-    fn check_protocol(self, protocol: &Protocol) -> Result<(), String> {
+    pub(super) fn check_protocol(self, protocol: &Protocol) -> Result<(), String> {
         let features = |list: &Option<Vec<String>>, allowed: &[&str], kind: &str| match list
             .iter()
             .flatten()
@@ -84,7 +84,7 @@ impl Access {
         Ok(())
     }
 
-    fn check_metadata(self, metadata: &Metadata) -> Result<(), String> {
+    pub(super) fn check_metadata(self, metadata: &Metadata) -> Result<(), String> {
         if let Some(mode) =
             metadata.configuration.get("delta.columnMapping.mode").filter(|mode| *mode != "none")
         {

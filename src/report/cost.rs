@@ -8,6 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::storage::{Purpose, Requests};
+use crate::toml;
 
 /// Prices of a store, in US dollars. As a file (TOML), every field but `name` and `as_of` is a number.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -54,9 +55,7 @@ impl Prices {
     /// # Errors
     /// What is wrong with it, on one line.
     pub fn parse(text: &str) -> Result<Self, PricesError> {
-        let prices: Self = basic_toml::from_str(text).map_err(|error| {
-            PricesError::Format(error.to_string().split_whitespace().collect::<Vec<_>>().join(" "))
-        })?;
+        let prices: Self = toml::read(text).map_err(PricesError::Format)?;
         for (name, price) in [
             ("put_list_per_million", prices.put_list_per_million),
             ("get_per_million", prices.get_per_million),

@@ -50,8 +50,9 @@ impl FromStr for Prefix {
             ));
         }
         match Path::parse(trimmed) {
-            Ok(path) => Ok(Self(path)),
-            Err(_) => Err(format!(
+            // It takes one slash more at either end, and would make the whole bucket of nothing but slashes.
+            Ok(path) if path.as_ref() == trimmed => Ok(Self(path)),
+            _ => Err(format!(
                 "`{text}` has an empty, `.` or `..` segment, or a character that S3 keys should not have"
             )),
         }
@@ -121,6 +122,11 @@ mod tests {
             "",
             "/",
             "//",
+            "///",
+            "////",
+            "//a",
+            "a//",
+            "s3://bucket////",
             "a//b",
             "a/../b",
             "./a",

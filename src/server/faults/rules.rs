@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::super::refusal::Refusal;
 use super::fields::{FaultsError, Fields};
+use crate::toml;
 
 /// The rules of a fault file.
 #[derive(Clone, Debug, PartialEq)]
@@ -116,9 +117,7 @@ impl Faults {
             #[serde(default)]
             rule: Vec<BTreeMap<String, Value>>,
         }
-        let file: File = basic_toml::from_str(text).map_err(|error| {
-            FaultsError::of_file(error.to_string().split_whitespace().collect::<Vec<_>>().join(" "))
-        })?;
+        let file: File = toml::read(text).map_err(FaultsError::of_file)?;
         if file.rule.is_empty() {
             return Err(FaultsError::of_file("there is no [[rule]]"));
         }
@@ -128,7 +127,8 @@ impl Faults {
         let rules = rules.collect::<Result<Vec<_>, _>>()?;
         let mut names = BTreeSet::new();
         if let Some(rule) = rules.iter().find(|rule| !names.insert(&rule.name)) {
-            return Err(FaultsError::of_file(format!("two rules have the `name` `{}`", rule.name)));
+            let name = rule.name.escape_debug();
+            return Err(FaultsError::of_file(format!("two rules have the `name` `{name}`")));
         }
         Ok(Self { seed: seed.unwrap_or(1), rules })
     }
@@ -165,6 +165,7 @@ impl Rule {
             return Err(fields.wrong(format!("there is no `action`; it is one of {}", names())));
         };
         let Some((_, possible)) = ACTIONS.iter().find(|(name, _)| *name == action) else {
+            let action = action.escape_debug();
             return Err(fields.wrong(format!("there is no `action` `{action}`; it is one of {}", names())));
         };
         let methods = methods(&mut fields, &action, possible)?;

@@ -86,6 +86,7 @@ fn what_is_wrong_with_a_file_is_said_by_rule_and_key() {
             &["rule 2:", "`action`", "apply-then-reset"],
         ),
         ("[[rule]]\nname = 'x'\naction = 'explode'", &["rule 1 (`x`)", "`explode`", "apply-then-reset"]),
+        ("[[rule]]\naction = \"ex\\nplode\"", &["rule 1:", r"`ex\nplode`"]),
         ("[[rule]]\naction = 'reset'\naction = 'stall'", &["action"]),
         ("[[rule]]\naction = 3", &["rule 1:", "`action`", "text"]),
         ("[[rule]]\nname = ''\naction = 'reset'", &["`name`"]),
@@ -127,6 +128,10 @@ fn what_is_wrong_with_a_file_is_said_by_rule_and_key() {
         ("[[rule]]\naction = 'hide'", &["`hide`", "`reads`"]),
         ("[[rule]]\naction = 'hide'\nreads = 1\nnth = 2", &["`nth`", "`hide`"]),
         ("[[rule]]\nname='a'\naction='reset'\n[[rule]]\nname='a'\naction='reset'", &["`name`", "`a`"]),
+        (
+            "[[rule]]\nname=\"\\n\"\naction='reset'\n[[rule]]\nname=\"\\n\"\naction='reset'",
+            &["`name`", r"`\n`"],
+        ),
     ];
     for (text, words) in cases {
         let error = Faults::parse(text).expect_err(text).to_string();

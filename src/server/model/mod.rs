@@ -25,6 +25,7 @@ use serde::Deserialize;
 use super::delays::pause_until;
 use super::faults::length;
 use crate::clock::monotonic_ns;
+use crate::toml;
 use times::{Times, draw};
 
 /// What a request is to a model.
@@ -145,9 +146,7 @@ impl Model {
             seed: u64,
             operations: BTreeMap<String, BTreeMap<String, f64>>,
         }
-        let File { name, seed, operations } = basic_toml::from_str(text).map_err(|error| {
-            ModelError(error.to_string().split_whitespace().collect::<Vec<_>>().join(" "))
-        })?;
+        let File { name, seed, operations } = toml::read(text).map_err(ModelError)?;
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if name.is_empty() || name.len() > 64 || !name.chars().all(is_plain) {
             return Err(ModelError(
@@ -157,6 +156,7 @@ impl Model {
         if let Some(unknown) = operations.keys().find(|name| Operation::ALL.iter().all(|o| o.name() != *name))
         {
             let names = Operation::ALL.map(Operation::name).join(", ");
+            let unknown = unknown.escape_debug();
             return Err(ModelError(format!("there is no operation `{unknown}`; there are {names}")));
         }
         let times = Operation::ALL.into_iter().map(|operation| {
@@ -340,6 +340,7 @@ mod tests {
             (file("name = 'mine'\nseed = -1", |_| TIMES.to_owned()), &["seed"]),
             (file("name = 'mine'\nsede = 1", |_| TIMES.to_owned()), &["`sede`"]),
             (in_list("p50_ms = 1\np99_ms = 2\np98_ms = 2"), &["operations.list", "`p98_ms`", "p99_ms"]),
+            (in_list("p50_ms = 1\n\"p99\\nms\" = 2"), &["operations.list", r"`p99\nms`"]),
             (in_list("p50_ms = 1\np99_ms = 'two'"), &["operations.list.p99_ms"]),
             (in_list("p50_ms = 1\np99_ms = nan"), &["operations.list", "`p99_ms`"]),
             (in_list("p50_ms = 0\np99_ms = 1"), &["operations.list", "`p50_ms`"]),
@@ -349,6 +350,11 @@ mod tests {
             (in_list("p90_ms = 3\np99_ms = 4"), &["operations.list", "`p50_ms`"]),
             (in_list(&format!("{TIMES}bytes_per_second = 0")), &["operations.list", "`bytes_per_second`"]),
             (file("name = 'mine'", |_| TIMES.to_owned()).replace("list", "lists"), &["`lists`", "list,"]),
+            (
+                file("name = 'mine'", |_| TIMES.to_owned())
+                    .replace("operations.list", r#"operations."li\nst""#),
+                &[r"`li\nst`"],
+            ),
             (
                 file("name = 'mine'", |_| TIMES.to_owned()).replace("[operations.head]", "[other]"),
                 &["`other`"],

@@ -52,6 +52,7 @@ impl Times {
         let is_known = |key: &str| key == BANDWIDTH || PERCENTILES.iter().any(|(name, _)| *name == key);
         if let Some(unknown) = table.keys().find(|key| !is_known(key)) {
             let names: Vec<_> = PERCENTILES.iter().map(|(name, _)| *name).chain([BANDWIDTH]).collect();
+            let unknown = unknown.escape_debug();
             return Err(format!("there is no key `{unknown}`; there are {}", names.join(", ")));
         }
         let mut points = Vec::new();

@@ -310,14 +310,12 @@ fn parse_endpoint(text: &str) -> Result<Url, ConfigError> {
     Ok(url)
 }
 
-/// An endpoint with the part before `@` taken out, in case somebody put a password there.
+/// An endpoint with the part before `@` taken out, in case somebody put a password there; with or without a
+/// scheme.
 fn redact(endpoint: &str) -> String {
-    match (endpoint.find("://"), endpoint.rfind('@')) {
-        (Some(scheme), Some(at)) if at > scheme => {
-            format!("{}***{}", &endpoint[..scheme + 3], &endpoint[at..])
-        }
-        _ => endpoint.to_owned(),
-    }
+    let Some(at) = endpoint.rfind('@') else { return endpoint.to_owned() };
+    let scheme = ["http://", "https://"].into_iter().find(|scheme| endpoint.starts_with(scheme));
+    format!("{}***{}", scheme.unwrap_or_default(), &endpoint[at..])
 }
 
 /// <https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html>

@@ -60,6 +60,9 @@ fn malformed_endpoints_are_refused_without_echoing_a_password() {
         "ftp://host",
         "http://",
         "http://u:hunter2@host",
+        "u:hunter2@host:9000",
+        "u:hunter2@x://host",
+        "ftp://u:hunter2@host",
         "http://h/?q=1",
         "http://[::1",
     ] {
