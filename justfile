@@ -21,6 +21,7 @@ test-all dir="target/seaweedfs":
 # Formatting, clippy and rustdoc, with warnings denied
 lint:
     cargo fmt --all --check
+    cargo fmt --manifest-path fuzz/Cargo.toml --check
     cargo clippy --all-targets -- -D warnings
     cargo clippy -p s3mq-code-cost --all-targets -- -D warnings
     RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
@@ -28,6 +29,7 @@ lint:
 # Format the code
 fmt:
     cargo fmt --all
+    cargo fmt --manifest-path fuzz/Cargo.toml
 
 # The sweep of the README: 10,000 to 250,000 messages a second, on the store that the environment names
 bench commit_ms="1000" *flags="":
@@ -50,6 +52,10 @@ bench-code *flags="":
 # Times of the hot pieces, one by one (Criterion); compiles deltalake once more, with another feature of serde
 bench-hot *flags="":
     cargo bench -p s3mq-hot -- {{flags}}
+
+# Fuzz everything that is read from outside, a minute a target; or one target, for so many seconds. Compiles deltalake once more
+fuzz target="all" seconds="60":
+    scripts/fuzz.sh {{target}} {{seconds}}
 
 # A short bench on the MinIO of docker-compose.minio.yml
 smoke-minio:
