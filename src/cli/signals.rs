@@ -1,9 +1,10 @@
-//! SIGINT and SIGTERM, and the end of a parent.
+//! SIGINT, SIGTERM and SIGHUP, and the end of a parent.
 
 use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::failure::Failure;
@@ -13,30 +14,36 @@ use crate::stop::{Stop, Stopper, stop};
 /// How long a role that has lost its parent may take to end in good order.
 const ORPHAN_GRACE: Duration = Duration::from_secs(3);
 
-/// A flag that the first SIGINT or SIGTERM sets; the second ends the process at once.
+/// A flag that the first SIGINT or SIGTERM sets; the second ends the process at once. A terminal that is closed
+/// (SIGHUP) sets it too, unless `nohup` or alike had us ignore that.
 ///
 /// With `exit_on_stdin_eof`, the end of standard input counts as a signal too. A bench holds the other
-/// end of its children's standard input: whatever kills the bench closes it. (The kernel's
-/// parent-death signal would also fire when the *thread* that started the child ends.)
+/// end of its children's standard input: whatever kills the bench closes it.
 pub(super) fn watch(exit_on_stdin_eof: bool) -> Result<Stop, Failure> {
     let cannot = |error: std::io::Error| Failure::runtime(format!("cannot watch for signals: {error}"));
     let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
+    let mut hangup = match hangup_is_ignored() {
+        true => None,
+        false => Some(signal(SignalKind::hangup()).map_err(cannot)?),
+    };
     // A file that may not grow any further (`ulimit -f`) is an error of the write, as a full disk is, rather than
     // the end of the process.
-    let _ignored = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw())).map_err(cannot)?;
+    let _ignored = signal(SignalKind::from_raw(Signal::XFSZ.as_raw())).map_err(cannot)?;
     let (stopper, stop) = stop();
     let stopper = Arc::new(stopper);
     if exit_on_stdin_eof {
         watch_stdin(stopper.clone()).map_err(cannot)?;
     }
     tokio::spawn(async move {
-        for _ in 0..2 {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
-            if stopper.stop() {
+        loop {
+            let hurry = tokio::select! {
+                _ = interrupt.recv() => true,
+                _ = terminate.recv() => true,
+                // Comes by itself after the end of a parent: nobody is in a hurry.
+                Some(_) = async { hangup.as_mut()?.recv().await } => false,
+            };
+            if stopper.stop() && hurry {
                 exit_now();
             }
         }
@@ -44,9 +51,28 @@ pub(super) fn watch(exit_on_stdin_eof: bool) -> Result<Stop, Failure> {
     Ok(stop)
 }
 
+/// Whether we were started with SIGHUP ignored; to watch for it would undo that. As if so where the system
+/// doesn't tell.
+fn hangup_is_ignored() -> bool {
+    const HANGUP: u64 = 1 << (SignalKind::hangup().as_raw_value() - 1);
+    std::fs::read_to_string("/proc/self/status")
+        .ok()
+        .and_then(|status| {
+            let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
+            u64::from_str_radix(mask.trim(), 16).ok()
+        })
+        .is_none_or(|ignored| ignored & HANGUP != 0)
+}
+
 fn watch_stdin(stopper: Arc<Stopper>) -> std::io::Result<()> {
     // A thread, not a task: it must work when the runtime is busy or stuck.
     std::thread::Builder::new().name("stdin-watch".to_owned()).spawn(move || {
+        // One that was stopped wouldn't read of it. The signal also comes when the parent's *thread* that started us
+        // ends, which is why it is one that does nothing to a process that runs.
+        #[cfg(target_os = "linux")]
+        if let Err(error) = rustix::process::set_parent_process_death_signal(Some(Signal::CONT)) {
+            tracing::debug!("stays stopped if it is stopped when its parent ends: {error}");
+        }
         let mut bytes = [0; 64];
         while std::io::stdin().read(&mut bytes).is_ok_and(|read| read > 0) {}
         stopper.stop();

@@ -4,7 +4,7 @@
 use std::fs;
 use std::time::Duration;
 
-use rustix::process::Signal;
+use rustix::process::{Signal, getpid, set_child_subreaper};
 use serde_json::Value;
 
 use crate::harness::{Finished, Running, s3mq};
@@ -93,7 +93,7 @@ fn a_child_that_is_asked_to_end_by_somebody_else_ends_the_bench() {
 
 #[test]
 fn an_interrupted_bench_ends_its_children() {
-    for signal in [Signal::INT, Signal::TERM] {
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let sweep = Sweep::in_its_second_rate();
         sweep.bench.signal(signal);
         let finished = sweep.ends_in_order();
@@ -233,6 +233,9 @@ fn a_second_interruption_ends_a_bench_at_once_and_its_children_with_it() {
 
 #[test]
 fn a_killed_bench_leaves_no_stopped_child_either() {
+    // The kernel continues stopped processes that are orphaned, but not under a supervisor that adopts them and
+    // is of their session, as we are now.
+    set_child_subreaper(Some(getpid())).unwrap();
     let sweep = Sweep::in_its_second_rate();
     sweep.consumer.signal(Signal::STOP);
     sweep.producer.signal(Signal::STOP);
