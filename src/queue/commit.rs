@@ -10,9 +10,8 @@
 //! lands exactly once or, at the deadline, is reported as unknown.
 //!
 //! A store takes any version that isn't there, also one below a log that was cleaned meanwhile, where no reader
-//! would ever see it. So nothing is PUT without the log's end having been seen in the last half minute, and an
-//! answer that took longer than that is looked into once more. A log that is cleaned beyond our version within that
-//! half minute, while this process stands still, is not noticed.
+//! would ever see it. So nothing is PUT unless a moment ago the version before it was there, and an answer that took
+//! longer than that moment is looked into once more.
 
 use std::time::Duration;
 
@@ -52,9 +51,9 @@ pub(super) struct Committer {
     timeout: Duration,
 }
 
-/// After this long without having seen the log's end, it may have been cleaned beyond the version that we would
-/// write.
-const TIP_MAY_BE_STALE: Duration = Duration::from_secs(30);
+/// How long after the log's end was seen a version may be PUT without another look. Whoever cleans a log within this
+/// time of its entries being written leaves its readers nothing to follow either.
+const TIP_MAY_BE_STALE: Duration = Duration::from_secs(2);
 
 /// Of the pauses between the attempts at one commit.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(2);
@@ -89,7 +88,7 @@ impl Committer {
         // Whether a PUT of this version may have been applied without our knowing.
         let mut unsure = false;
         loop {
-            if self.tip_seen.elapsed() > self.stale_after
+            if !self.sees_the_tip().await?
                 && let Err(detail) = self.look_up_tip(unsure).await?
             {
                 return Err(self.failed(start, retries, detail));
@@ -138,12 +137,9 @@ impl Committer {
     ) -> Result<Committed, QueueError> {
         let version = self.next;
         // The process may have been stopped between the last look and the PUT.
-        if self.tip_seen.elapsed() > self.stale_after {
-            let versions = self.list_from_the_one_before().await?;
-            if versions.first() == Some(&version) && versions.len() > 1 {
-                let detail = "the log was cleaned up to this version meanwhile; readers may not come to it";
-                return Err(self.failed(start, retries + 1, detail.to_owned()));
-            }
+        if !self.sees_the_tip().await? && self.is_passed().await? {
+            let detail = "the log was cleaned up to this version meanwhile; readers may not come to it";
+            return Err(self.failed(start, retries + 1, detail.to_owned()));
         }
         self.next += 1;
         self.tip_seen = Instant::now();
@@ -184,11 +180,35 @@ impl Committer {
         Ok(passed)
     }
 
+    /// Whether the version before ours, which is there unless the log was cleaned, was seen a moment ago or is seen now.
+    async fn sees_the_tip(&mut self) -> Result<bool, QueueError> {
+        if self.tip_seen.elapsed() <= self.stale_after {
+            return Ok(true);
+        }
+        let seen = self.lake.read_entry(self.next - 1).await?.is_some();
+        if seen {
+            self.tip_seen = Instant::now();
+        }
+        Ok(seen)
+    }
+
+    /// Whether the log goes on beyond our version, which is there: with the one before it gone, whoever cleaned it may
+    /// have cleaned ours as well, when it was another writer's.
+    async fn is_passed(&self) -> Result<bool, QueueError> {
+        let before = Some(self.next - 1);
+        let checkpoints = self.lake.list_checkpoints(before).await?;
+        let versions = self.lake.list_versions(before, usize::MAX).await?;
+        Ok(versions.last() > Some(&self.next) || checkpoints.last() >= Some(&self.next))
+    }
+
     /// LISTs the log for its end, and looks at what others wrote since we last saw it. The inner error is that it can't
     /// be told any more whether an earlier PUT of this version was applied.
     async fn look_up_tip(&mut self, unsure: bool) -> Result<Result<(), String>, QueueError> {
-        let versions = self.list_from_the_one_before().await?;
-        match versions.last() {
+        // From the one before ours on, which is there, or has a checkpoint, unless the log was cleaned.
+        let before = self.next.checked_sub(2);
+        let versions = self.lake.list_versions(before, usize::MAX).await?;
+        let checkpoints = self.lake.list_checkpoints(before).await?;
+        match versions.last().max(checkpoints.last()) {
             None => {
                 return Err(QueueError::MadeAnew { place: self.lake.describe(), known: self.next - 1 });
             }
@@ -208,11 +228,6 @@ impl Committer {
         }
         self.tip_seen = Instant::now();
         Ok(Ok(()))
-    }
-
-    /// LISTs the versions from the one before ours on, which is there unless the log was cleaned.
-    async fn list_from_the_one_before(&self) -> Result<Vec<u64>, QueueError> {
-        self.lake.list_versions(self.next.checked_sub(2), usize::MAX).await
     }
 }
 

@@ -119,12 +119,28 @@ impl Lake {
     ) -> Result<Vec<u64>, QueueError> {
         let what = || format!("LIST of the log of {}", self.describe());
         until_answered(&self.store, what, || async {
-            self.list(after, limit).await.map_err(|error| self.trouble(what(), &error))
+            self.list(after, limit, version_of_entry).await.map_err(|error| self.trouble(what(), &error))
         })
         .await
     }
 
-    async fn list(&self, after: Option<u64>, limit: usize) -> object_store::Result<Vec<u64>> {
+    /// LISTs the versions after `after` that have a checkpoint, or a part of one; ascending.
+    pub(super) async fn list_checkpoints(&self, after: Option<u64>) -> Result<Vec<u64>, QueueError> {
+        let what = || format!("LIST of the checkpoints of {}", self.describe());
+        until_answered(&self.store, what, || async {
+            self.list(after, usize::MAX, version_of_checkpoint)
+                .await
+                .map_err(|error| self.trouble(what(), &error))
+        })
+        .await
+    }
+
+    async fn list(
+        &self,
+        after: Option<u64>,
+        limit: usize,
+        version_of: fn(&str) -> Option<u64>,
+    ) -> object_store::Result<Vec<u64>> {
         let log = self.prefix.child("_delta_log");
         let objects = self.store.objects();
         let mut listing = match after {
@@ -139,7 +155,7 @@ impl Lake {
             // What somebody keeps in folders below the log is none of its entries.
             let mut below = object.location.prefix_match(log.path()).into_iter().flatten();
             if let (Some(name), None) = (below.next(), below.next()) {
-                versions.extend(version_of_entry(name.as_ref()));
+                versions.extend(version_of(name.as_ref()));
             }
         }
         versions.sort_unstable();
@@ -230,8 +246,24 @@ fn entry_name(version: u64) -> String {
 
 /// The version of a log entry's file name; `None` for any other file.
 fn version_of_entry(name: &str) -> Option<u64> {
-    let digits = name.strip_suffix(".json")?;
-    (digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit())).then(|| digits.parse().ok())?
+    match name.split_at_checked(VERSION_DIGITS)? {
+        (digits, ".json") => version(digits),
+        _ => None,
+    }
+}
+
+/// The version of a checkpoint's file name, whether classic, of several parts or V2 (Delta protocol, "Checkpoints");
+/// `None` for any other file.
+fn version_of_checkpoint(name: &str) -> Option<u64> {
+    let (digits, rest) = name.split_at_checked(VERSION_DIGITS)?;
+    rest.strip_prefix(".checkpoint.").and_then(|_| version(digits))
+}
+
+/// A version as file names have it.
+const VERSION_DIGITS: usize = 20;
+
+fn version(digits: &str) -> Option<u64> {
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
 }
 
 #[cfg(test)]
@@ -253,6 +285,25 @@ mod tests {
             "99999999999999999999.json",
         ] {
             assert_eq!(version_of_entry(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn checkpoints_of_all_kinds_are_known() {
+        for name in [
+            "00000000000000000010.checkpoint.parquet",
+            "00000000000000000010.checkpoint.0000000001.0000000003.parquet",
+            "00000000000000000010.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json",
+        ] {
+            assert_eq!(version_of_checkpoint(name), Some(10), "{name}");
+        }
+        for name in [
+            "00000000000000000010.json",
+            "10.checkpoint.parquet",
+            "_last_checkpoint",
+            "00000000000000000010.crc",
+        ] {
+            assert_eq!(version_of_checkpoint(name), None, "{name}");
         }
     }
 }

@@ -143,6 +143,46 @@ async fn a_commit_below_a_cleaned_log_is_never_acknowledged() {
     assert!(error.to_string().contains("cleaned"), "{error}");
 }
 
+/// The same, where nothing but the checkpoint is left, of a later version or of the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_below_a_checkpoint_is_never_acknowledged() {
+    use object_store::ObjectStoreExt;
+    for others in [1, 3] {
+        let (_server, lake) = table().await;
+        let mut committer = Committer::after(lake.clone(), 1);
+        for _ in 0..others {
+            Producer::open(&lake, ProducerOptions::default()).await.unwrap().finish().await.unwrap();
+        }
+        crate::queue::make_checkpoint(&lake, 1 + others, 1).await.1.unwrap();
+        for version in 0..=1 + others {
+            let path = object_store::path::Path::from(format!("queue/_delta_log/{version:020}.json"));
+            lake.store().objects().delete(&path).await.unwrap();
+        }
+        let (commit_id, bytes) = entry();
+        assert!(matches!(lake.write_entry(2, bytes, commit_id).await.unwrap(), (Written::Yes, 1)));
+        committer.stale_after = Duration::ZERO;
+        let error = committer.landed(Instant::now(), 0, 0).await.unwrap_err();
+        assert!(error.to_string().contains("cleaned"), "{others}: {error}");
+    }
+}
+
+/// Its checkpoint stands for the version before it, whose entry is gone for good.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_commit_after_a_checkpoint_stands() {
+    use object_store::ObjectStoreExt;
+    let (_server, lake) = table().await;
+    crate::queue::make_checkpoint(&lake, 1, 1).await.1.unwrap();
+    for version in 0..=1 {
+        let path = object_store::path::Path::from(format!("queue/_delta_log/{version:020}.json"));
+        lake.store().objects().delete(&path).await.unwrap();
+    }
+    let mut committer = Committer { stale_after: Duration::ZERO, ..Committer::after(lake.clone(), 1) };
+    for version in 2..4 {
+        let (commit_id, bytes) = entry();
+        assert_eq!(committer.commit(bytes, commit_id).await.unwrap().version, version);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_to_a_slow_store_is_looked_into_and_stands() {
     let (_server, lake) = table().await;
