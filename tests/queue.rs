@@ -34,6 +34,8 @@ on_every_store!(
     a_version_that_removes_rows_stops_the_queue_unless_told_otherwise,
     a_table_of_unknown_features_is_refused_by_name,
     a_writer_that_changes_the_schema_is_noticed,
+    a_producer_whose_log_was_deleted_says_so,
+    a_producer_whose_log_was_cleaned_has_lost_nothing,
     permits_do_not_block_files_larger_than_they_are,
     prefix_encoding_carries_the_same_messages,
     a_dead_table_costs_few_requests_to_watch,
@@ -260,6 +262,39 @@ async fn a_writer_that_changes_the_schema_is_noticed(store: &TestStore) {
     assert!(matches!(error, QueueError::Unsupported { action: "write to", .. }), "{error}");
     let error = error_of(&mut consumer).await;
     assert!(matches!(error, QueueError::Unsupported { action: "read", .. }), "{error}");
+}
+
+async fn a_producer_whose_log_was_deleted_says_so(store: &TestStore) {
+    // After its last batch, or while it goes on.
+    for (before, after) in [(3, 0), (2, 2)] {
+        let lake = lake(store, "deleted");
+        let (mut producer, mut told) = telling(&lake).await;
+        append_one_by_one(&mut producer, &mut told, before).await;
+        clean(store, &lake, 0..before as u64 + 1).await;
+        append_one_by_one(&mut producer, &mut told, after).await;
+        let error = producer.finish().await.unwrap_err();
+        let last = before as u64;
+        assert!(matches!(&error, QueueError::Vanished { gone, .. } if *gone == (0..=last)), "{error}");
+        assert!(error.to_string().contains("was deleted or made anew while it ran"), "{error}");
+    }
+    // Made anew by somebody else meanwhile.
+    let lake = lake(store, "deleted-and-made-anew");
+    let (mut producer, mut told) = telling(&lake).await;
+    append_one_by_one(&mut producer, &mut told, 5).await;
+    clean(store, &lake, 0..6).await;
+    send(&lake, 2, 1).await;
+    let error = producer.finish().await.unwrap_err();
+    assert!(matches!(&error, QueueError::Vanished { gone, .. } if *gone == (3..=5)), "{error}");
+}
+
+async fn a_producer_whose_log_was_cleaned_has_lost_nothing(store: &TestStore) {
+    let lake = lake(store, "cleaned-under-a-producer");
+    let (mut producer, mut told) = telling(&lake).await;
+    append_one_by_one(&mut producer, &mut told, 4).await;
+    s3mq::queue::make_checkpoint(&lake, 3, 1).await.1.unwrap();
+    clean(store, &lake, 0..3).await;
+    append_one_by_one(&mut producer, &mut told, 1).await;
+    assert_eq!(producer.finish().await.unwrap().messages, 50);
 }
 
 async fn permits_do_not_block_files_larger_than_they_are(store: &TestStore) {

@@ -100,6 +100,16 @@ pub enum QueueError {
         /// A version that it had.
         known: u64,
     },
+    /// A producer's versions went away while it ran.
+    #[error(
+        "{} gone that this producer committed to {place}: the log was deleted or made anew while it ran, and readers don't come to what it sent", versions(.gone)
+    )]
+    Vanished {
+        /// Which table.
+        place: String,
+        /// Versions of its own, or among its own, that are not there any more.
+        gone: RangeInclusive<u64>,
+    },
     /// A log entry can't be understood.
     #[error("version {version} of the log can't be read: {detail}")]
     BadEntry {

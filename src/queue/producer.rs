@@ -10,6 +10,7 @@
 //! a commit whose answer was lost is looked up, not repeated (see [`super::commit`]).
 
 use std::future::Future;
+use std::ops::RangeInclusive;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -120,6 +121,7 @@ impl Producer {
             max_inflight: options.max_inflight_batches.max(1),
             batches: 0,
             appended: Appended::default(),
+            first_version: None,
             checkpoints: Checkpointer::new(
                 lake.clone(),
                 options.anchor.clone(),
@@ -163,10 +165,11 @@ impl Producer {
         }
     }
 
-    /// Commits what was appended, then the end of the stream, and says what there was.
+    /// Commits what was appended, then the end of the stream, looks whether all of it is there, and says what there
+    /// was.
     ///
     /// # Errors
-    /// What ended the pipeline.
+    /// What ended the pipeline; [`QueueError::Vanished`] where the log was deleted meanwhile.
     pub async fn finish(self) -> Result<Appended, QueueError> {
         drop(self.batches);
         self.pipeline.await.map_err(|error| QueueError::TaskEnded(error.to_string()))?
@@ -190,6 +193,8 @@ struct Pipeline {
     /// Batches handed to a commit so far; the `txn` version.
     batches: u64,
     appended: Appended,
+    /// The first version committed.
+    first_version: Option<u64>,
     checkpoints: Checkpointer,
     notices: Option<mpsc::UnboundedSender<Notice>>,
 }
@@ -249,8 +254,30 @@ impl Pipeline {
             let entry = Bytes::from(commit_of_end(commit_id, end, self.anchor.now_us()));
             self.count(timed(&mut committer, entry, commit_id).await?, &[]);
         }
+        let seen = self.look_back().await;
         self.checkpoints.finish().await;
-        Ok(self.appended)
+        seen.map(|()| self.appended)
+    }
+
+    /// Sees that what was committed is still there. A log that is deleted meanwhile takes every version all the same,
+    /// and no reader comes to it.
+    async fn look_back(&self) -> Result<(), QueueError> {
+        let (Some(first), Some(last)) = (self.first_version, self.appended.last_version) else {
+            return Ok(());
+        };
+        let gone = match self.lake.list_versions(first.checked_sub(2), usize::MAX).await {
+            Ok(listed) => missing(first.saturating_sub(1)..=last, &listed),
+            Err(error) => return unseen(&error),
+        };
+        let Some(gone) = gone else { return Ok(()) };
+        // Where the log was cleaned, a checkpoint has it.
+        match open(&self.lake).await {
+            Ok(opened) if opened.version >= last => Ok(()),
+            Ok(_) | Err(QueueError::Table { .. } | QueueError::Gap { .. }) => {
+                Err(QueueError::Vanished { place: self.lake.describe(), gone })
+            }
+            Err(error) => unseen(&error),
+        }
     }
 
     fn start_upload(&self, first_seq: u64, batch: Batch) -> Upload {
@@ -279,6 +306,7 @@ impl Pipeline {
         appended.commit_retries += u64::from(committed.retries);
         appended.conflicts += u64::from(committed.conflicts);
         appended.last_version = Some(committed.version);
+        self.first_version.get_or_insert(committed.version);
         if let Some(notices) = &self.notices {
             // Nobody listening is nobody's loss.
             let _ = notices.send(Notice::Committed { version: committed.version, took_us });
@@ -310,6 +338,21 @@ pub(super) async fn store_batch(
     Ok(StoredFile { path, size, origin: Origin { by, first_seq, rows }, stamps })
 }
 
+/// Everything was acknowledged: that it can't be looked at once more is no failure.
+fn unseen(error: &QueueError) -> Result<(), QueueError> {
+    tracing::warn!("what was committed could not be looked at once more: {error}");
+    Ok(())
+}
+
+/// The first of the `wanted` versions that are not among the `listed`, which ascend.
+fn missing(mut wanted: RangeInclusive<u64>, listed: &[u64]) -> Option<RangeInclusive<u64>> {
+    let start = *wanted.start();
+    let mut listed = listed.iter().copied().skip_while(|&version| version < start).peekable();
+    let first = wanted.find(|version| listed.next_if_eq(version).is_none())?;
+    let after = listed.next().map_or(*wanted.end(), |there| (there - 1).min(*wanted.end()));
+    Some(first..=after.max(first))
+}
+
 /// Commits, and takes the time of it.
 async fn timed(committer: &mut Committer, entry: Bytes, commit_id: Uuid) -> Result<Landed, QueueError> {
     let started_ns = monotonic_ns();
@@ -322,5 +365,20 @@ async fn until_done(commit: &mut Option<Commit>) -> (Committer, Result<Landed, Q
     match commit {
         Some(commit) => commit.await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_found_wherever_it_is() {
+        assert_eq!(missing(3..=6, &[2, 3, 4, 5, 6, 7]), None);
+        assert_eq!(missing(3..=6, &[]), Some(3..=6));
+        assert_eq!(missing(3..=6, &[6]), Some(3..=5));
+        assert_eq!(missing(3..=6, &[9]), Some(3..=6));
+        assert_eq!(missing(3..=6, &[3, 6, 7]), Some(4..=5));
+        assert_eq!(missing(3..=6, &[3, 4, 5]), Some(6..=6));
     }
 }
