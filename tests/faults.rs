@@ -14,10 +14,11 @@ use object_store::path::Path;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::RowAccessor;
 use s3mq::queue::{
-    Appended, Batch, Consumer, Lake, Notice, Producer, ProducerEpoch, ProducerOptions, QueueError, Received,
+    Appended, Batch, Consumer, Lake, LostFile, Notice, Producer, ProducerEpoch, ProducerOptions, QueueError,
+    Received,
 };
 use s3mq::server::{self, Faults, Server};
-use s3mq::storage::{Config, Store};
+use s3mq::storage::{Config, Purpose, Store};
 use tokio::sync::mpsc;
 
 /// A server that does wrong, and a table on it.
@@ -323,5 +324,46 @@ async fn nothing_comes_after_a_file_that_the_store_does_not_give() {
     // The store may be well again, but what follows would be a gap.
     for _ in 0..3 {
         assert!(matches!(next(&mut consumer).await.unwrap_err(), QueueError::TaskEnded(_)));
+    }
+}
+
+/// Six batches, and what comes of them where reads of their files meet these faults; and how many GETs that took.
+async fn files_behind(faults: &str) -> (usize, Vec<LostFile>, u64) {
+    let faulty = six_batches(&format!("[[rule]]\nmethod = \"GET\"\nkey = \"*.parquet\"\n{faults}\n")).await;
+    let asked = || faulty.lake.store().requests().attempts(Purpose::DataGet);
+    let before = asked();
+    let mut consumer = Consumer::open(&faulty.lake, options()).await.unwrap();
+    let (mut came, mut lost) = (0, Vec::new());
+    loop {
+        match next(&mut consumer).await.unwrap() {
+            Received::Batch(batch) => came += batch.len(),
+            Received::Lost(file) => lost.push(file),
+            Received::End(_) => break,
+        }
+    }
+    faulty.all_fired();
+    (came, lost, asked() - before)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_one_answer_has_wrong_is_asked_for_once_more() {
+    for wrong in [
+        // Absent; another body than the file's; each file absent once.
+        "nth = [2]\naction = \"status\"\nstatus = 404",
+        "nth = [2]\naction = \"status\"\nstatus = 200",
+        "action = \"hide\"\nreads = 1",
+    ] {
+        let (came, lost, asked) = files_behind(wrong).await;
+        assert_eq!((came, lost.len()), (50, 0), "{wrong}: {lost:?}");
+        assert!((6..=10).contains(&asked), "{wrong}: {asked} GETs");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_every_answer_has_wrong_is_lost_after_two() {
+    for (status, reason) in [(404, "no longer there"), (200, "")] {
+        let (came, lost, asked) = files_behind(&format!("action = \"status\"\nstatus = {status}")).await;
+        assert_eq!((came, lost.len(), asked), (0, 5, 10), "{lost:?}");
+        assert!(lost.iter().all(|file| file.rows == Some(10) && file.reason.contains(reason)), "{lost:?}");
     }
 }

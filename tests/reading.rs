@@ -12,3 +12,5 @@ mod log;
 mod slow_readers;
 #[path = "reading/tables.rs"]
 mod tables;
+#[path = "reading/vanished.rs"]
+mod vanished;

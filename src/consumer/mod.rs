@@ -126,24 +126,27 @@ pub async fn run(
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     let mut quiet = lake.store().answered_time();
     let (mut patience, mut given_up) = (config.wait_timeout, Ended::WaitTimeout);
+    // Once it has been quiet for long enough: whether the log has nothing more, before the producers are blamed.
+    let mut is_asking = false;
     let ended = loop {
         tokio::select! {
-            received = queue.next() => {
-                let received = received?;
+            received = queue.next_or_nothing() => {
+                let received = match received? {
+                    Some(received) => received,
+                    None if is_asking => break given_up,
+                    None => continue,
+                };
                 let holds_messages = !matches!(received, Received::End(_));
                 match received {
                     Received::Batch(batch) => tally.take(&batch, lake, sink)?,
                     Received::End(end) => tally.ledger.end(&end.by, end.count),
                     Received::Lost(lost) => {
-                        tracing::error!(
-                            "data file {} of version {} is lost ({}): {} messages",
-                            lost.path, lost.version, lost.reason,
-                            lost.rows.map_or("an unknown number of".to_owned(), |rows| rows.to_string()),
-                        );
+                        tracing::error!("{lost}");
                         tally.lose(&lost);
                     }
                 }
                 if holds_messages {
+                    is_asking = false;
                     quiet = lake.store().answered_time();
                     (patience, given_up) = (config.drain_timeout, Ended::DrainTimeout);
                 }
@@ -154,7 +157,10 @@ pub async fn run(
                 }
             }
             () = stop.wait() => break Ended::Interrupted,
-            () = quiet.until(patience) => break given_up,
+            () = quiet.until(patience), if !is_asking => {
+                queue.ask();
+                is_asking = true;
+            }
             _ = tick.tick() => {
                 tally.advance(tally.anchor.now_us(), sink)?;
                 let unanswered_seconds = lake.store().pulse().unanswered().as_secs_f64();

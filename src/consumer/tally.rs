@@ -116,18 +116,18 @@ impl Tally {
     pub(super) fn lose(&mut self, lost: &LostFile) {
         let rows = lost.rows.unwrap_or(0);
         self.lost_files += 1;
-        self.lost_rows += rows;
+        self.lost_rows = self.lost_rows.saturating_add(rows);
         match lost.origin {
             Some(origin) => {
                 self.ledger.committed(&origin.by, origin.first_seq.saturating_add(origin.rows));
             }
-            None => self.lost_untracked += rows,
+            None => self.lost_untracked = self.lost_untracked.saturating_add(rows),
         }
     }
 
     /// Messages that were committed and need not be waited for any more: they came, or are lost.
     pub(super) fn accounted_for(&self) -> u64 {
-        self.received + self.lost_rows
+        self.received.saturating_add(self.lost_rows)
     }
 
     /// Takes the messages from `index` of the batch on, all received at the same time.

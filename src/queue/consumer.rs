@@ -8,21 +8,23 @@
 //! is gone or can't be decoded is reported as [`Received::Lost`] and the queue goes on: what is missing
 //! is known and can be counted. A version that is gone or can't be read is an error: what it held isn't known.
 
+use std::fmt;
 use std::future::{Future, poll_fn};
 use std::ops::RangeInclusive;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_array::Array;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
-use super::blocking::{QUICK_BYTES, off_the_runtime};
-use super::entry::{Add, EndOfStream, Origin};
-use super::error::QueueError;
+use super::entry::{EndOfStream, Origin};
+use super::error::{QueueError, shortened};
+use super::fetch::Fetch;
 use super::lake::Lake;
 use super::open::open;
-use super::parquet_file::{Chunk, Decoded, decode};
+use super::parquet_file::Chunk;
 use super::permits::{Bounds, Permits};
 use super::poll::Poll;
 use super::stamps::Stamps;
@@ -96,8 +98,8 @@ pub struct ReceivedBatch {
     pub nulls: u64,
     /// When what was done, where the writer says so.
     pub stamps: Option<Stamps>,
-    chunks: Vec<Chunk>,
-    _permits: Permits,
+    pub(super) chunks: Vec<Chunk>,
+    pub(super) _permits: Permits,
 }
 
 impl ReceivedBatch {
@@ -141,6 +143,15 @@ pub struct LostFile {
     pub reason: String,
 }
 
+/// One line.
+impl fmt::Display for LostFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (path, version, reason) = (shortened(&self.path), self.version, shortened(&self.reason));
+        let rows = self.rows.map_or("an unknown number of".to_owned(), |rows| rows.to_string());
+        write!(f, "data file {path} of version {version} is lost ({reason}): {rows} messages")
+    }
+}
+
 /// Receives the messages of a queue.
 ///
 /// Dropping it ends its background work.
@@ -152,6 +163,7 @@ pub struct Consumer {
     /// What is delivered next, while it is being fetched.
     head: Option<JoinHandle<Result<Received, QueueError>>>,
     slots: mpsc::Receiver<Slot>,
+    asked: Arc<Notify>,
     follower: JoinHandle<()>,
     failed: bool,
 }
@@ -161,6 +173,8 @@ pub struct Consumer {
 enum Slot {
     Ready(Result<Received, QueueError>),
     Fetching(JoinHandle<Result<Received, QueueError>>),
+    /// Somebody asked, and the log has nothing more.
+    Nothing,
 }
 
 /// Entries that may be ahead of delivery; permits bound what they hold.
@@ -203,15 +217,31 @@ impl Consumer {
             }
         };
         let (sender, slots) = mpsc::channel(SLOTS);
+        let asked = Arc::new(Notify::new());
         let follower = Follower {
-            tail: Tail::from(lake.clone(), first_version, options.poll, options.ignore_removes),
+            tail: Tail::from(
+                lake.clone(),
+                first_version,
+                options.poll,
+                asked.clone(),
+                options.ignore_removes,
+            ),
             lake: lake.clone(),
             anchor: options.anchor,
             bounds: Bounds::new(options.permits, options.max_inflight_bytes),
             slots: sender,
         };
         let follower = tokio::spawn(follower.run());
-        Ok(Self { first_version, missing_history, cold_open, head: None, slots, follower, failed: false })
+        Ok(Self {
+            first_version,
+            missing_history,
+            cold_open,
+            head: None,
+            slots,
+            asked,
+            follower,
+            failed: false,
+        })
     }
 
     /// The version that delivery began with.
@@ -237,6 +267,24 @@ impl Consumer {
     /// # Errors
     /// What stops the queue. Nothing comes after an error.
     pub async fn next(&mut self) -> Result<Received, QueueError> {
+        loop {
+            if let Some(received) = self.next_or_nothing().await? {
+                return Ok(received);
+            }
+        }
+    }
+
+    /// Has the log looked through for what should have come, as is otherwise done after some seconds of silence: a
+    /// version that is missing, or a log that was made anew. [`Consumer::next_or_nothing`] gives the answer.
+    pub fn ask(&self) {
+        self.asked.notify_one();
+    }
+
+    /// As [`Consumer::next`]; `None` where [`Consumer::ask`] was called, and all that the log has was given.
+    ///
+    /// # Errors
+    /// What stops the queue. Nothing comes after an error.
+    pub async fn next_or_nothing(&mut self) -> Result<Option<Received>, QueueError> {
         if self.failed {
             return Err(QueueError::TaskEnded("the queue has stopped".to_owned()));
         }
@@ -248,7 +296,7 @@ impl Consumer {
         received
     }
 
-    async fn following(&mut self) -> Result<Received, QueueError> {
+    async fn following(&mut self) -> Result<Option<Received>, QueueError> {
         use std::task::Poll::{Pending, Ready};
         poll_fn(|context| {
             loop {
@@ -258,13 +306,13 @@ impl Consumer {
                         Pending => return Pending,
                     };
                     self.head = None;
-                    return Ready(
-                        fetched.map_err(|error| QueueError::TaskEnded(error.to_string())).flatten(),
-                    );
+                    let fetched = fetched.map_err(|error| QueueError::TaskEnded(error.to_string()));
+                    return Ready(fetched.flatten().map(Some));
                 }
                 match self.slots.poll_recv(context) {
-                    Ready(Some(Slot::Ready(received))) => return Ready(received),
+                    Ready(Some(Slot::Ready(received))) => return Ready(received.map(Some)),
                     Ready(Some(Slot::Fetching(fetch))) => self.head = Some(fetch),
+                    Ready(Some(Slot::Nothing)) => return Ready(Ok(None)),
                     Ready(None) => {
                         return Ready(Err(QueueError::TaskEnded("the queue has stopped".to_owned())));
                     }
@@ -293,14 +341,15 @@ struct Follower {
 impl Follower {
     async fn run(mut self) {
         loop {
-            let found = match self.tail.next().await {
-                Ok(found) => found,
+            let sent = match self.tail.next().await {
+                Ok(Some(found)) => self.dispatch(found).await,
+                Ok(None) => self.slots.send(Slot::Nothing).await,
                 Err(error) => {
                     let _ = self.slots.send(Slot::Ready(Err(error))).await;
                     return;
                 }
             };
-            if self.dispatch(found).await.is_err() {
+            if sent.is_err() {
                 // Nobody listens any more.
                 return;
             }
@@ -327,63 +376,5 @@ impl Follower {
             self.slots.send(Slot::Ready(Ok(Received::End(end)))).await?;
         }
         Ok(())
-    }
-}
-
-/// A data file that is to be fetched and decoded.
-struct Fetch {
-    lake: Lake,
-    anchor: Anchor,
-    version: u64,
-    commit_sent_us: Option<i64>,
-    discovered_us: i64,
-    add: Add,
-    permits: Permits,
-}
-
-impl Fetch {
-    async fn run(self) -> Result<Received, QueueError> {
-        let key = match self.lake.data_key(&self.add.path) {
-            Ok(key) => key,
-            Err(reason) => return Ok(self.lost(reason)),
-        };
-        let file = match self.lake.read_file(&key).await {
-            Ok(Some(file)) => file,
-            Ok(None) => return Ok(self.lost("it is no longer there".to_owned())),
-            Err(error) => return Err(error),
-        };
-        let fetched_us = self.anchor.now_us();
-        let (is_quick, rows) = (file.len() <= QUICK_BYTES, self.add.rows);
-        let decoded =
-            if is_quick { decode(file, rows) } else { off_the_runtime(move || decode(file, rows)).await? };
-        match decoded {
-            Ok(decoded) => Ok(self.received(decoded, fetched_us)),
-            Err(reason) => Ok(self.lost(reason)),
-        }
-    }
-
-    fn received(self, decoded: Decoded, fetched_us: i64) -> Received {
-        let decoded_us = self.anchor.now_us();
-        let stamps = self.add.stamps.zip(self.commit_sent_us).map(|(producer, commit_sent_us)| Stamps {
-            producer,
-            commit_sent_us,
-            discovered_us: self.discovered_us,
-            fetched_us,
-            decoded_us,
-        });
-        Received::Batch(ReceivedBatch {
-            version: self.version,
-            origin: self.add.origin,
-            retractions: decoded.retractions,
-            nulls: decoded.nulls,
-            stamps,
-            chunks: decoded.chunks,
-            _permits: self.permits,
-        })
-    }
-
-    fn lost(self, reason: String) -> Received {
-        let Add { path, rows, origin, .. } = self.add;
-        Received::Lost(LostFile { version: self.version, path, rows, origin, reason })
     }
 }

@@ -10,10 +10,12 @@
 use std::collections::HashMap;
 
 use percent_encoding::percent_decode_str;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use uuid::Uuid;
 
+use super::error::shortened;
 use super::stamps::ProducerStamps;
 
 /// Who wrote a batch: a producer and the epoch that its process drew at start.
@@ -77,6 +79,8 @@ pub(super) struct Entry {
     pub adds: Vec<Add>,
     /// Whether rows are taken away (`remove` with `dataChange=true`).
     pub removes_rows: bool,
+    /// Whether a file is added of which some rows are deleted, whatever the table declares.
+    pub has_deletion_vectors: bool,
     /// A new protocol.
     pub protocol: Option<Protocol>,
     /// A new schema or new properties.
@@ -131,6 +135,8 @@ struct AddLine {
     stats: Option<String>,
     #[serde(default)]
     tags: Option<HashMap<String, Option<String>>>,
+    #[serde(default)]
+    deletion_vector: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
@@ -171,6 +177,7 @@ impl Entry {
     /// Says which line is no JSON object or lacks a field that the protocol demands, or that there is none: a
     /// commit says at least who made it, so nothing at all is a write that was cut off.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
+        let wrong = |line: usize, problem: &str| shortened(&format!("line {}: {problem}", line + 1));
         let text = std::str::from_utf8(bytes).map_err(|error| format!("it is not UTF-8 ({error})"))?;
         let mut entry = Self::default();
         let (mut stamps, mut is_empty) = (Vec::new(), true);
@@ -182,10 +189,10 @@ impl Entry {
             if !line.trim_ascii_start().starts_with('{') {
                 return Err(format!("line {}: it is no JSON object", number + 1));
             }
-            let line: Line =
-                serde_json::from_str(line).map_err(|error| format!("line {}: {error}", number + 1))?;
+            let line: Line = serde_json::from_str(line).map_err(|error| wrong(number, &error.to_string()))?;
+            entry.has_deletion_vectors |= line.add.as_ref().is_some_and(|add| add.deletion_vector.is_some());
             if let Some(add) = line.add.filter(|add| add.data_change) {
-                entry.adds.push(add.resolve().map_err(|error| format!("line {}: {error}", number + 1))?);
+                entry.adds.push(add.resolve().map_err(|error| wrong(number, &error))?);
             }
             entry.removes_rows |= line.remove.is_some_and(|remove| remove.data_change);
             if let Some(info) = line.commit_info {

@@ -92,7 +92,7 @@ pub enum QueueError {
     },
     /// The table went away under a reader or writer, or another took its place.
     #[error(
-        "the table at {place} was deleted or made anew: its version {known} is gone, and no later one is there"
+        "the table at {place} was deleted or made anew: its version {known} is gone or another one, and no later one is there"
     )]
     MadeAnew {
         /// Which table.
@@ -157,6 +157,22 @@ impl QueueError {
     }
 }
 
+/// What others wrote, for a message: on one line, and not all of a megabyte.
+pub(super) fn shortened(text: &str) -> String {
+    const MOST: usize = 300;
+    let mut escaped = String::new();
+    for character in text.chars() {
+        if escaped.len() >= MOST {
+            return escaped + "…";
+        }
+        match character.is_control() {
+            true => escaped.extend(character.escape_default()),
+            false => escaped.push(character),
+        }
+    }
+    escaped
+}
+
 fn versions(range: &RangeInclusive<u64>) -> String {
     if range.start() == range.end() {
         format!("version {} is", range.start())
@@ -168,6 +184,14 @@ fn versions(range: &RangeInclusive<u64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_others_wrote_is_said_on_one_line_of_bounded_length() {
+        assert_eq!(shortened("part-1.parquet: größer"), "part-1.parquet: größer");
+        assert_eq!(shortened("a\nb\u{7}"), "a\\nb\\u{7}");
+        let long = shortened(&"ü\n".repeat(1 << 20));
+        assert!(long.len() < 310 && long.ends_with('…'), "{}", long.len());
+    }
 
     #[test]
     fn ranges_are_named_in_words() {

@@ -40,6 +40,7 @@ mod consumer;
 mod create;
 mod entry;
 mod error;
+mod fetch;
 mod footer;
 pub(crate) mod fuzz;
 pub(crate) mod hot;

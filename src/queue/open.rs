@@ -85,12 +85,21 @@ async fn listed(lake: &Lake, version: u64) -> Result<Option<bytes::Bytes>, Queue
 /// By every entry from the first on, where the log has them all; `problem` is why that is asked for.
 async fn replay(lake: &Lake, problem: String) -> Result<Latest, QueueError> {
     let failed = |detail: String| QueueError::Table { action: "open", place: lake.describe(), detail };
-    let versions = match lake.list_versions(None, usize::MAX).await {
-        Ok(versions) if versions.first() == Some(&0) => versions,
-        _ => return Err(failed(problem)),
+    let Ok(versions) = lake.list_versions(None, usize::MAX).await else {
+        return Err(failed(problem));
     };
+    let gap_before = |next: u64, from: u64| QueueError::Gap { missing: from..=next - 1, next };
+    match versions.first() {
+        None => return Err(failed(problem)),
+        Some(0) => {}
+        // A log that was cleaned has a checkpoint for what is gone, if only one that can't be read.
+        Some(&oldest) => match lake.list_checkpoints(None).await {
+            Ok(none) if none.is_empty() => return Err(gap_before(oldest, 0)),
+            _ => return Err(failed(format!("{problem}; {}", gap_before(oldest, 0)))),
+        },
+    }
     if let Some(gap) = versions.windows(2).find(|pair| pair[0] + 1 < pair[1]) {
-        return Err(QueueError::Gap { missing: gap[0] + 1..=gap[1] - 1, next: gap[1] });
+        return Err(gap_before(gap[1], gap[0] + 1));
     }
     let (count, mut version) = (versions.len(), 0);
     let (mut protocol, mut metadata) = (None, None);

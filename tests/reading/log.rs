@@ -17,6 +17,7 @@ on_every_store!(
     an_entry_of_many_megabytes_is_read,
     entries_without_rows_or_commit_info_are_passed,
     a_gap_is_named_at_open_too,
+    a_beginning_that_is_missing_is_named,
     a_stale_or_broken_hint_of_the_last_checkpoint_is_no_hindrance,
     a_broken_checkpoint_of_a_whole_log_is_no_hindrance,
     a_cleaned_log_without_its_checkpoint_is_refused,
@@ -103,6 +104,21 @@ async fn a_gap_is_named_at_open_too(store: &TestStore) {
     assert!(names_it(&error), "{error}");
 }
 
+async fn a_beginning_that_is_missing_is_named(store: &TestStore) {
+    for (gone, said) in [(0..1, "version 0 is missing, while 1 exists"), (0..3, "versions 0-2 are missing")] {
+        let lake = lake(store, "no-beginning");
+        send_each(&lake, 3).await;
+        clean(store, &lake, gone.clone()).await;
+        for start in [Start::Earliest, Start::Latest, Start::Version(4)] {
+            let error = Consumer::open(&lake, ConsumerOptions { start, ..options() }).await.unwrap_err();
+            let names_it = matches!(&error, QueueError::Gap { missing, next }
+                if *missing == (0..=gone.end - 1) && *next == gone.end);
+            assert!(names_it && error.is_loss(), "{error}");
+            assert!(error.to_string().contains(said), "{error}");
+        }
+    }
+}
+
 /// A table of versions 0 to 4, with the checkpoint of version 2.
 async fn checkpointed(store: &TestStore, name: &str) -> Lake {
     let lake = lake(store, name);
@@ -168,6 +184,7 @@ async fn a_cleaned_log_without_its_checkpoint_is_refused(store: &TestStore) {
     // Its schema and what it asks of readers are known to nobody any more.
     let error = Consumer::open(&lake, options()).await.unwrap_err();
     assert!(matches!(error, QueueError::Table { action: "open", .. }), "{error}");
+    assert!(error.to_string().contains("versions 0-1 are missing"), "{error}");
     let error = Producer::open(&lake, ProducerOptions::default()).await.unwrap_err();
     assert!(matches!(error, QueueError::Table { action: "open", .. }), "{error}");
 }

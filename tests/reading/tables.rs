@@ -1,6 +1,6 @@
 //! Tables of other writers, and other writers' changes to a table while it is read.
 
-use s3mq::queue::{Consumer, Lake, Producer, ProducerOptions, QueueError};
+use s3mq::queue::{Consumer, ConsumerOptions, Lake, Producer, ProducerOptions, QueueError, Received};
 
 use crate::common::TestStore;
 use crate::common::streams::*;
@@ -9,6 +9,7 @@ on_every_store!(
     columns_may_be_added_while_reading,
     a_change_that_takes_data_away_is_named,
     features_that_we_lack_are_named_at_open_and_while_reading,
+    deletion_vectors_that_no_feature_declares_are_refused,
     a_feature_that_is_not_in_use_is_no_hindrance,
     partitions_that_take_a_column_out_of_the_files_are_refused,
 );
@@ -103,6 +104,32 @@ async fn features_that_we_lack_are_named_at_open_and_while_reading(store: &TestS
         assert!(said.contains("columnMapping"), "{said}");
     }
     assert!(said[2].contains("writer version 5"), "{}", said[2]);
+}
+
+async fn deletion_vectors_that_no_feature_declares_are_refused(store: &TestStore) {
+    let vector = r#"{"storageType":"u","pathOrInlineDv":"ab^-aqEH.-t@S}K{vb[*k^","offset":4,"sizeInBytes":40,"cardinality":6}"#;
+    let with = |vector: &str| {
+        add("part.parquet", 10).replace(r#""size""#, &format!(r#""deletionVector":{vector},"size""#))
+    };
+    // With whatever removes go with it passed over, its deleted rows would be delivered.
+    let lenient = ConsumerOptions { ignore_removes: true, ..options() };
+    let same_rows = with(vector).replace(r#""dataChange":true"#, r#""dataChange":false"#);
+    for version_3 in [with(vector), same_rows] {
+        let lake = lake(store, "deletion-vectors");
+        send(&lake, 0, 1).await;
+        put(store, &entry(&lake, 3), &version_3).await;
+        let mut consumer = Consumer::open(&lake, lenient.clone()).await.unwrap();
+        let error = error_of(&mut consumer).await;
+        assert!(matches!(error, QueueError::Unsupported { action: "read", .. }), "{version_3}: {error}");
+        assert!(error.to_string().contains("`deletionVectors`"), "{error}");
+        assert!(error.to_string().contains("version 3"), "{error}");
+    }
+    let lake = lake(store, "no-deletion-vectors");
+    let by = send(&lake, 0, 1).await;
+    put(store, &entry(&lake, 3), &with("null")).await;
+    let mut consumer = Consumer::open(&lake, lenient).await.unwrap();
+    assert_in_order(&receive(&mut consumer, 1).await.0[&by]);
+    assert!(matches!(next(&mut consumer).await.unwrap(), Received::Lost(_)), "it is read as any other");
 }
 
 async fn a_feature_that_is_not_in_use_is_no_hindrance(store: &TestStore) {
