@@ -29,6 +29,10 @@ struct Faulty {
 
 impl Faulty {
     async fn new(rules: &str, retry_timeout: Duration) -> Self {
+        Self::with_timeouts(rules, retry_timeout, retry_timeout).await
+    }
+
+    async fn with_timeouts(rules: &str, retry_timeout: Duration, stall_timeout: Duration) -> Self {
         let faults = Some(Faults::parse(rules).unwrap_or_else(|error| panic!("{error}\n{rules}")));
         let server =
             Server::start(server::Config { faults, ..server::Config::in_memory("s3mq") }).await.unwrap();
@@ -37,7 +41,7 @@ impl Faulty {
             Config::of_server(&server.endpoint(), "s3mq", &keys.access_key, &keys.secret_key).unwrap();
         // A request that isn't answered is soon given up.
         let config = config.with_timeouts(Duration::from_secs(2), retry_timeout);
-        let config = Config { stall_timeout: retry_timeout, ..config };
+        let config = Config { stall_timeout, ..config };
         let store = Store::connect(config).await.unwrap();
         Self { lake: Lake::new(&store, "queue".parse().unwrap()).unwrap(), server }
     }
@@ -298,6 +302,22 @@ async fn an_entry_that_can_never_be_read_ends_the_queue_with_what_is_lost() {
     // Both deadlines are a second: the entry is given up, or the store that gives no other answer.
     let is_stalled = matches!(error, QueueError::Stalled { .. });
     assert!(is_stalled || error.to_string().contains("version 3"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_is_refused_to_a_lone_consumer_is_named_and_no_silence_of_the_store() {
+    let key = "queue/_delta_log/00000000000000000003.json";
+    let rules = format!("[[rule]]\nmethod = \"GET\"\nkey = \"{key}\"\naction = \"status\"\nstatus = 500");
+    let faulty = Faulty::with_timeouts(&rules, Duration::from_secs(30), Duration::from_secs(2)).await;
+    let mut consumer = Consumer::open(&faulty.lake, options()).await.unwrap();
+    send_each(&faulty.lake, 5).await;
+    // The producer is through: nothing else is asked of the store.
+    let error = error_of(&mut consumer).await;
+    assert!(matches!(&error, QueueError::Unreadable { lost, .. } if *lost == (3..=6)), "{error}");
+    let text = error.to_string();
+    let named = text.contains(&format!("GET of version 3, s3://s3mq/{key} failed"));
+    assert!(named && text.contains("nothing but status 500 to it for 2 s"), "{text}");
+    assert!(!text.contains("has not answered"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -20,11 +20,13 @@ pub enum QueueError {
     },
     /// The store has not answered anything for the stall timeout.
     #[error(
-        "the store has not answered for {seconds:.0} s: {detail}; check {place}, or wait longer with --stall-timeout-seconds"
+        "the store {} for {seconds:.0} s: {detail}; check {place}, or wait longer with --stall-timeout-seconds", has_done(*.refused)
     )]
     Stalled {
         /// Which store.
         place: String,
+        /// The status of the last answer, where that was a refusal and no silence.
+        refused: Option<u16>,
         /// For how long.
         seconds: f64,
         /// What was asked, and what came of it.
@@ -155,6 +157,12 @@ impl QueueError {
                 | Self::BadEntry { .. }
         )
     }
+}
+
+/// What a store did that gave no proper answer: in a time of its own, it may have refused the only request there was.
+pub(super) fn has_done(refused: Option<u16>) -> String {
+    refused
+        .map_or("has not answered".to_owned(), |status| format!("has answered nothing but status {status}"))
 }
 
 /// What others wrote, for a message: on one line, and not all of a megabyte.

@@ -75,7 +75,8 @@ impl Lake {
 
     /// GETs a version's entry; `None` when it isn't there.
     pub(super) async fn read_entry(&self, version: u64) -> Result<Option<Bytes>, QueueError> {
-        let what = || format!("GET of version {version} of {}", self.describe());
+        let what =
+            || format!("GET of version {version}, {}/_delta_log/{}", self.describe(), entry_name(version));
         until_answered(&self.store, what, || async {
             self.log.read_commit_entry(version).await.map_err(|error| self.trouble(what(), &error))
         })

@@ -10,8 +10,8 @@ use std::pin::pin;
 use std::time::Duration;
 
 use super::back_off::BackOff;
-use super::error::QueueError;
-use crate::storage::{LONGEST_BACK_OFF, Pulse, Store};
+use super::error::{QueueError, has_done};
+use crate::storage::{Failure, LONGEST_BACK_OFF, Pulse, Store};
 
 /// Why a request came to nothing.
 #[derive(Debug)]
@@ -80,30 +80,33 @@ async fn stalled(store: &Store, what: &impl Fn() -> String) -> QueueError {
         tokio::time::sleep(next).await;
         let silence = pulse.silence();
         if silence >= timeout {
+            let (refused, detail) = asked(pulse, what);
             return QueueError::Stalled {
                 place: store.config().describe(),
+                refused,
                 seconds: silence.as_secs_f64(),
-                detail: asked(pulse, what),
+                detail,
             };
         }
         next = if silence < TOLD_AFTER { TOLD_AFTER.min(timeout) } else { timeout } - silence;
         if silence >= TOLD_AFTER && pulse.is_untold() {
+            let (refused, detail) = asked(pulse, what);
             tracing::warn!(
-                "the store has not answered for {:.0} s: {}; it is asked for another {:.0} s \
-                 (--stall-timeout-seconds)",
+                "the store {} for {:.0} s: {detail}; it is asked for another {:.0} s (--stall-timeout-seconds)",
+                has_done(refused),
                 silence.as_secs_f64(),
-                asked(pulse, what),
                 next.as_secs_f64()
             );
         }
     }
 }
 
-/// What was asked, and how that failed.
-fn asked(pulse: &Pulse, what: &impl Fn() -> String) -> String {
+/// The status of the last attempt, if it was answered with one, and what was asked and how it failed.
+fn asked(pulse: &Pulse, what: &impl Fn() -> String) -> (Option<u16>, String) {
     match pulse.failure() {
-        Some(failure) => format!("{} ({failure})", what()),
-        None => what(),
+        Some(Failure::Refused(status)) => (Some(status), what()),
+        Some(Failure::NoAnswer(failure)) => (None, format!("{} ({failure})", what())),
+        None => (None, what()),
     }
 }
 
@@ -163,11 +166,16 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn what_may_heal_is_asked_until_the_stall_timeout() {
-        for answer in
-            [|_: &str| "", |_: &str| "503 Slow Down", |_: &str| "500 Oops", |_: &str| "429 Too Many"]
-        {
+        let answers =
+            [|_: &str| "", |_: &str| "503 Slow Down", |_: &str| "500 Oops", |_: &str| "429 Too Many"];
+        for answer in answers {
+            let said = match answer("").split(' ').next() {
+                None | Some("") => "the store has not answered for".to_owned(),
+                Some(status) => format!("the store has answered nothing but status {status} for"),
+            };
             for (what, error) in errors(&lake(answer).await).await {
                 assert!(matches!(error, QueueError::Stalled { seconds: 0.5.., .. }), "{what}: {error}");
+                assert!(error.to_string().starts_with(&said), "{what}: {error}");
             }
         }
     }

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::entry::Entry;
-use super::error::QueueError;
+use super::error::{QueueError, has_done};
 use super::lake::Lake;
 use super::poll::{Asked, Poll, Poller};
 use super::table::Access;
@@ -150,7 +150,13 @@ impl Tail {
         let (what, detail) = match &error {
             QueueError::Request { what, detail } => (what.clone(), detail.clone()),
             // Where nothing else is asked, one entry that always fails looks like a store that doesn't answer.
-            QueueError::Stalled { .. } => (format!("GET of version {version}"), error.to_string()),
+            QueueError::Stalled { refused, seconds, detail, .. } => {
+                let answer = has_done(*refused);
+                (
+                    detail.clone(),
+                    format!("the store {answer} to it for {seconds:.0} s, and answers other requests"),
+                )
+            }
             _ => return error,
         };
         let listed = match version.checked_sub(1) {

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::error::one_line;
-use super::pulse::Pulse;
+use super::pulse::{Failure, Pulse};
 use super::store_clock::{OffsetBounds, StoreClock};
 use crate::clock;
 
@@ -118,7 +118,7 @@ impl RequestCounts {
         match status {
             // No answer: whoever sent it knows why.
             None => {}
-            Some(status @ (408 | 429 | 500..)) => self.pulse.failed(|| format!("status {status}")),
+            Some(status @ (408 | 429 | 500..)) => self.pulse.failed(Failure::Refused(status)),
             Some(_) => self.pulse.answered(),
         }
         counter.attempts.fetch_add(1, Relaxed);
@@ -286,7 +286,7 @@ impl HttpService for CountingService {
                 (Some(response.status().as_u16()), content_length(response.headers()))
             }
             Err(error) => {
-                self.counts.pulse.failed(|| one_line(error));
+                self.counts.pulse.failed(Failure::NoAnswer(one_line(error)));
                 (None, 0)
             }
         };

@@ -35,9 +35,18 @@ struct State {
     /// Whether the silence that is going on was told of.
     is_told: bool,
     /// What became of the last attempt in it, where any came to an end.
-    failure: Option<String>,
+    failure: Option<Failure>,
     kept: Vec<Silence>,
     kept_ns: u64,
+}
+
+/// How an attempt failed that may heal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// No answer came; what the connection said.
+    NoAnswer(String),
+    /// The answer was this status: "not now".
+    Refused(u16),
 }
 
 /// A span in which the store was asked and did not answer, in nanoseconds of the monotonic clock.
@@ -96,12 +105,12 @@ impl Pulse {
     }
 
     /// An attempt failed: no answer came, or one that says "not now".
-    pub(super) fn failed(&self, how: impl FnOnce() -> String) {
-        self.state.lock().failure = Some(how());
+    pub(super) fn failed(&self, how: Failure) {
+        self.state.lock().failure = Some(how);
     }
 
     /// How the last attempt failed, where none was answered since.
-    pub fn failure(&self) -> Option<String> {
+    pub fn failure(&self) -> Option<Failure> {
         self.state.lock().failure.clone()
     }
 
