@@ -16,6 +16,8 @@ mod verdict;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use crate::clock;
 use crate::exit::Exit;
 use crate::measure::Percentiles;
@@ -29,7 +31,8 @@ pub use step::ChildFlags;
 
 /// The file that lists the rates of a sweep.
 const SUMMARY: &str = "summary.csv";
-/// How long emptying a table may take when a bench ends early.
+/// How long a bench that ends early may take to empty its table and give its prefix back, together: a store that
+/// has died must not keep it.
 const TIDY_GRACE: Duration = Duration::from_secs(2);
 
 /// What a bench does. Validated.
@@ -127,9 +130,9 @@ pub async fn run(
 ) -> Result<Exit, BenchError> {
     let holder = format!("process {} since {} s Unix time", std::process::id(), clock::wall_us() / 1_000_000);
     let lock = PrefixLock::acquire(store, &config.prefix, &holder).await?;
-    let swept = sweep(config, store, &mut stop, console, faults, steps).await;
-    // A store that has died must not keep an interrupted bench.
-    let _ = tokio::time::timeout(Duration::from_secs(2), lock.release()).await;
+    let mut grace = TIDY_GRACE;
+    let swept = sweep(config, store, &mut stop, console, faults, steps, &mut grace).await;
+    let _ = tokio::time::timeout(grace, lock.release()).await;
     swept?;
     Ok(steps.iter().fold(Exit::Ok, |exit, step| match step.verdict.outcome {
         Outcome::Lossy => exit.or_worse(Exit::Lossy),
@@ -147,6 +150,7 @@ async fn sweep(
     console: &mut impl Console,
     faults: &(dyn Fn() -> Vec<FaultCount> + Sync),
     steps: &mut Vec<StepReport>,
+    grace: &mut Duration,
 ) -> Result<(), BenchError> {
     let summary = config.output_dir.join(SUMMARY);
     // What it lists is about to be replaced: from now on it lists what this sweep has finished.
@@ -163,7 +167,7 @@ async fn sweep(
                 tracing::warn!("a file of a rate that came to nothing looks whole: {error}");
             }
             if !config.keep_data {
-                tidy(store, &prefix).await;
+                tidy(store, &prefix, grace).await;
             }
         }
         let (step, timeline) = stepped?;
@@ -180,9 +184,12 @@ async fn sweep(
 }
 
 /// Empties the table of a rate that came to nothing, if that is quickly done: nobody waits for long for a bench
-/// that has ended. What is left is emptied by the next run of that rate.
-async fn tidy(store: &Store, prefix: &Prefix) {
-    match tokio::time::timeout(TIDY_GRACE, store.admin().clean(prefix)).await {
+/// that has ended. What is left is emptied by the next run of that rate. Takes its time of `grace`.
+async fn tidy(store: &Store, prefix: &Prefix, grace: &mut Duration) {
+    let started = Instant::now();
+    let cleaned = tokio::time::timeout(*grace, store.admin().clean(prefix)).await;
+    *grace = grace.saturating_sub(started.elapsed());
+    match cleaned {
         Ok(Ok(_)) => {}
         Ok(Err(error)) => tracing::warn!("objects are left below {prefix}: {error}"),
         Err(_) => {

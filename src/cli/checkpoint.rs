@@ -49,25 +49,25 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     let version = args.at_version;
     let work = async {
         let lake = Lake::new(&Store::connect(store).await?, args.lake_path.prefix.clone())?;
-        let (requests, made) = make_checkpoint(&lake, version, usize::from(args.requests_at_once)).await;
-        match made {
-            Ok(()) => Ok(Event::Checkpointed { version, requests }),
-            Err(problem) => Ok(Event::Failed {
-                error: format!("version {version} of {} has no checkpoint: {problem}", lake.describe()),
-                exit_code: Exit::Failed.code(),
-                requests: Some(requests),
-            }),
-        }
+        let made = make_checkpoint(&lake, version, usize::from(args.requests_at_once)).await;
+        Ok((lake.describe(), made))
     };
     let made = tokio::select! {
         made = work => made,
         () = stop.wait() => Err(interrupted()),
     };
-    let event = made.map_err(report)?;
-    emit(&event);
-    match event {
-        Event::Failed { error, .. } => Err(Failure::runtime(error)),
-        _ => Ok(Exit::Ok),
+    let (place, (requests, made)) = made.map_err(report)?;
+    match made {
+        Ok(()) => {
+            emit(&Event::Checkpointed { version, requests });
+            Ok(Exit::Ok)
+        }
+        Err(problem) => {
+            let exit_code = Exit::Failed.code();
+            // A producer that reads it says itself which checkpoint it is.
+            emit(&Event::Failed { error: problem.clone(), exit_code, requests: Some(requests) });
+            Err(Failure::runtime(format!("version {version} of {place} has no checkpoint: {problem}")))
+        }
     }
 }
 

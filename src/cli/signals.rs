@@ -1,18 +1,22 @@
 //! SIGINT, SIGTERM and SIGHUP, and the end of a parent.
 
 use std::io::Read;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::console::complain;
 use super::failure::Failure;
 use crate::exit::Exit;
 use crate::stop::{Stop, Stopper, stop};
 
 /// How long a role that has lost its parent may take to end in good order.
 const ORPHAN_GRACE: Duration = Duration::from_secs(3);
+
+/// How long the last line of a process that ends at once may take to be said.
+const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// A flag that the first SIGINT or SIGTERM sets; the second ends the process at once. A terminal that is closed
 /// (SIGHUP) sets it too, unless `nohup` or alike had us ignore that.
@@ -84,5 +88,12 @@ fn watch_stdin(stopper: Arc<Stopper>) -> std::io::Result<()> {
 
 /// The one place that ends the process in the middle of things, as a second signal asks.
 fn exit_now() -> ! {
+    // Aside, for whoever reads standard error may stand still.
+    let (said, heard) = mpsc::channel();
+    std::thread::spawn(move || {
+        complain("interrupted a second time, and ended at once");
+        let _ = said.send(());
+    });
+    let _ = heard.recv_timeout(LAST_WORDS);
     std::process::exit(i32::from(Exit::Interrupted.code()))
 }

@@ -18,15 +18,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use delta_kernel::Snapshot;
+use delta_kernel::{DeltaResult, Snapshot};
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, spawn_blocking};
 
+use super::error::QueueError;
 use super::lake::Lake;
+use super::patience::{Trouble, until_answered};
 use crate::clock::{Anchor, monotonic_ns};
-use crate::storage::{Requests, Store, one_line};
+use crate::storage::{Requests, Store};
 
 /// What a producer tells of its commits, to whoever wants to know.
 #[derive(Clone, Debug, PartialEq)]
@@ -209,12 +211,13 @@ fn not_made(version: u64, started_us: i64, seconds: f64, outcome: CheckpointOutc
 }
 
 /// Makes the checkpoint of a version that is there, on a thread, a runtime and connections of its own, which are
-/// gone when it is made. At most `requests_at_once` are on their way.
+/// gone when it is made. At most `requests_at_once` are on their way. A store that answers nothing is waited for
+/// until the stall timeout, as it is in everything that the queue asks for.
 pub async fn make_checkpoint(lake: &Lake, version: u64, requests_at_once: usize) -> CheckpointAnswer {
     let (done, answer) = oneshot::channel();
     let place = lake.clone();
     let thread = std::thread::Builder::new().name("checkpoint".to_owned()).spawn(move || {
-        let _ = done.send(on_this_thread(&place, version, requests_at_once));
+        on_this_thread(&place, version, requests_at_once, done);
     });
     match thread {
         Ok(_) => answer.await.unwrap_or_else(|_| (Requests::default(), Err("its thread ended".to_owned()))),
@@ -223,41 +226,75 @@ pub async fn make_checkpoint(lake: &Lake, version: u64, requests_at_once: usize)
 }
 
 /// Makes a checkpoint with a runtime and connections that end with it.
-fn on_this_thread(lake: &Lake, version: u64, requests_at_once: usize) -> CheckpointAnswer {
+fn on_this_thread(
+    lake: &Lake,
+    version: u64,
+    requests_at_once: usize,
+    done: oneshot::Sender<CheckpointAnswer>,
+) {
     // Of this thread and those that it starts. Where it isn't allowed, the checkpoint is merely less polite.
     let _ = rustix::process::setpriority_process(None, NICE);
     // The kernel blocks the thread that it is called from while the worker does its requests.
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return (Requests::default(), Err(error.to_string())),
+        Err(error) => {
+            let _ = done.send((Requests::default(), Err(error.to_string())));
+            return;
+        }
     };
-    let counted = runtime.block_on(async {
+    runtime.block_on(async {
         let store = match Store::connect(lake.store().config().clone()).await {
             Ok(store) => store.with_at_most(requests_at_once.max(1)),
-            Err(error) => return (Requests::default(), Err(error.to_string())),
+            Err(error) => {
+                let _ = done.send((Requests::default(), Err(error.to_string())));
+                return;
+            }
         };
+        // Closed when no call into the kernel is left.
+        let (call, mut calls) = mpsc::channel::<()>(1);
         let made = match Lake::new(&store, lake.prefix().clone()) {
-            Ok(lake) => match write(&lake, version) {
-                Err(problem) => Err(is_absent(&lake, version).await.unwrap_or(problem)),
-                Ok(()) => Ok(()),
-            },
+            Ok(lake) => write(&lake, version, call).await,
             Err(error) => Err(error.to_string()),
         };
-        (store.requests(), made)
+        let _ = done.send((store.requests(), made));
+        // One that was given up still waits for its request, and would panic if that went away with the runtime.
+        calls.recv().await;
     });
     runtime.shutdown_background();
-    counted
+}
+
+/// Has the kernel write it, until it is there or the store has not answered for too long.
+async fn write(lake: &Lake, version: u64, call: mpsc::Sender<()>) -> Result<(), String> {
+    let what = || format!("the checkpoint of version {version} of {}", lake.describe());
+    let written = until_answered(lake.store(), what, || {
+        let (place, call) = (lake.clone(), call.clone());
+        let written = spawn_blocking(move || {
+            let written = call_kernel(&place, version);
+            drop(call);
+            written
+        });
+        async move {
+            let written = written.await.map_err(|error| QueueError::TaskEnded(error.to_string()))?;
+            written.map_err(|error| {
+                let trouble = lake.trouble(what(), &error);
+                // The kernel doesn't always hand the cause on.
+                Trouble { may_heal: trouble.may_heal || lake.store().pulse().failure().is_some(), ..trouble }
+            })
+        }
+    });
+    match written.await {
+        Ok(()) => Ok(()),
+        Err(QueueError::Request { detail, .. }) => Err(is_absent(lake, version).await.unwrap_or(detail)),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// What delta-rs's `create_checkpoint` does, less the loading of a whole table, all of its files included, only to
 /// name its version.
-fn write(lake: &Lake, version: u64) -> Result<(), String> {
+fn call_kernel(lake: &Lake, version: u64) -> DeltaResult<()> {
     let (engine, table) = (lake.log().engine(None), lake.log().root_url());
-    let snapshot = Snapshot::builder_for(table).at_version(version).build(engine.as_ref());
-    snapshot
-        .and_then(|snapshot| snapshot.checkpoint(engine.as_ref(), None))
-        .map(drop)
-        .map_err(|error| one_line(&error))
+    let snapshot = Snapshot::builder_for(table).at_version(version).build(engine.as_ref())?;
+    snapshot.checkpoint(engine.as_ref(), None).map(drop)
 }
 
 /// Why a version that isn't there has no checkpoint, which the kernel says in words of its own.

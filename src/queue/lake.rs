@@ -209,7 +209,7 @@ impl Lake {
     }
 
     /// A request that came to nothing.
-    fn trouble(&self, what: String, error: &(dyn Error + 'static)) -> Trouble {
+    pub(super) fn trouble(&self, what: String, error: &(dyn Error + 'static)) -> Trouble {
         match self.refusal(error) {
             Some(refused) => QueueError::from(refused).into(),
             None => Trouble {
