@@ -13,6 +13,7 @@ use super::consumer::parse_warmup;
 use super::delay::DelayArgs;
 use super::failure::Failure;
 use super::faults::{FaultArgs, fired};
+use super::given_file;
 use super::preload::MAX_VERSIONS;
 use super::signals;
 use super::storage::{self, BackendArg, StorageArgs};
@@ -294,9 +295,7 @@ impl Args {
         let Some(path) = &self.prices else {
             return Ok(Prices::default());
         };
-        let wrong = |error: String| Failure::usage(format!("--prices {}: {error}", path.display()));
-        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-        Prices::parse(&text).map_err(|error| wrong(error.to_string()))
+        given_file::read_written("--prices", path, Prices::parse)
     }
 
     fn warmup_seconds(&self) -> Result<f64, Failure> {

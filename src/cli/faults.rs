@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::failure::Failure;
+use super::given_file;
 use crate::report;
 use crate::server::{FaultCount, Faults, FaultsError, Server};
 
@@ -32,11 +33,8 @@ impl FaultArgs {
         let Some(path) = &self.faults else {
             return Ok(None);
         };
-        let wrong = |error: String| Failure::usage(format!("--faults {}: {error}", path.display()));
-        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-        let faults = Faults::parse(&text).map_err(|error| wrong(error.to_string()))?;
-        check(&faults).map_err(|error| wrong(error.to_string()))?;
-        Ok(Some(faults))
+        let read = |text: &str| Faults::parse(text).and_then(|faults| check(&faults).map(|()| faults));
+        given_file::read_written("--faults", path, read).map(Some)
     }
 }
 

@@ -1,6 +1,5 @@
 //! `s3mq layers`.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,6 +9,7 @@ use clap::Args as ClapArgs;
 use super::VERSION;
 use super::console::say;
 use super::failure::Failure;
+use super::given_file::{self, RECORDED_BYTES, cannot_use};
 use super::producer::interrupted;
 use super::signals;
 use super::storage::{self, BackendArg, StorageArgs};
@@ -186,7 +186,7 @@ impl Args {
 
 /// The field `code_cost` of the results that are there, if any are.
 fn kept_code_cost(path: &Path) -> Result<Option<serde_json::Value>, Failure> {
-    let text = match fs::read_to_string(path) {
+    let text = match given_file::read_text(path, RECORDED_BYTES) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(cannot_use("--output", path, &error)),
@@ -197,12 +197,7 @@ fn kept_code_cost(path: &Path) -> Result<Option<serde_json::Value>, Failure> {
 }
 
 fn read_page(path: &Path) -> Result<Page, Failure> {
-    let text = fs::read_to_string(path).map_err(|error| cannot_use("--page", path, &error))?;
-    text.parse().map_err(|error: String| cannot_use("--page", path, &error))
-}
-
-fn cannot_use(flag: &str, path: &Path, error: &dyn std::fmt::Display) -> Failure {
-    Failure::usage(format!("{flag} {}: {error}", path.display()))
+    given_file::read_written("--page", path, |text| text.parse::<Page>())
 }
 
 impl From<LayersError> for Failure {

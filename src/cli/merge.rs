@@ -6,6 +6,7 @@ use clap::Args as ClapArgs;
 
 use super::console::say;
 use super::failure::Failure;
+use super::given_file::{self, RECORDED_BYTES};
 use crate::exit::Exit;
 use crate::report::merge_hlogs;
 use crate::units::grouped;
@@ -22,7 +23,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args) -> Result<Exit, Failure> {
     let read = |path: &PathBuf| {
-        std::fs::read(path)
+        given_file::read(path, RECORDED_BYTES)
             .map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))
     };
     let logs = args.logs.iter().map(read).collect::<Result<Vec<_>, _>>()?;

@@ -11,6 +11,7 @@ mod delay;
 mod failure;
 mod faults;
 pub(crate) mod fuzz;
+mod given_file;
 mod layers;
 mod merge;
 mod preload;

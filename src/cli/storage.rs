@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 
 use super::console::warn;
 use super::failure::Failure;
+use super::given_file::{self, WRITTEN_BYTES, cannot_use};
 use crate::storage::{self, Backend, Config, LakePath, Overrides, Prefix, Store, Trust};
 use crate::units::Seconds;
 
@@ -164,8 +165,8 @@ impl StorageArgs {
         };
         let trust = match &self.ca_cert {
             Some(path) => Trust::Also(
-                std::fs::read(path)
-                    .map_err(|error| Failure::usage(format!("--ca-cert {}: {error}", path.display())))?
+                given_file::read(path, WRITTEN_BYTES)
+                    .map_err(|error| cannot_use("--ca-cert", path, &error))?
                     .into(),
             ),
             None if self.insecure => Trust::Anyone,
