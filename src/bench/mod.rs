@@ -88,6 +88,8 @@ pub trait Console {
     fn step_progress(&mut self, sent: u64, received: u64);
     /// It is through.
     fn step_ended(&mut self, step: &StepReport);
+    /// It came to nothing, under these faults.
+    fn step_failed(&mut self, rate: Rate, faults: &[FaultCount]);
 }
 
 /// What ended a bench before its end.
@@ -161,8 +163,10 @@ async fn sweep(
         clean(store, &prefix, stop).await?;
         let files = Files::of(config, rate);
         files.discard()?;
+        let before = faults();
         let stepped = step::run(config, rate, &prefix, &files, stop, console, faults).await;
         if stepped.is_err() {
+            console.step_failed(rate, &FaultCount::since(faults(), &before));
             if let Err(error) = files.demote() {
                 tracing::warn!("a file of a rate that came to nothing looks whole: {error}");
             }
@@ -175,7 +179,7 @@ async fn sweep(
         PartialFile::write_whole(&files.json, &report::step_json(&config.info, &step))?;
         console.step_ended(&step);
         steps.push(step);
-        PartialFile::write_whole(&summary, &report::summary_csv(&config.percentiles, steps))?;
+        PartialFile::write_whole(&summary, &report::summary_csv(&config.info, &config.percentiles, steps))?;
         if !config.keep_data {
             clean(store, &prefix, stop).await?;
         }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::Args as ClapArgs;
 
 use super::VERSION;
-use super::console::{StepConsole, say};
+use super::console::{StepConsole, say, say_faults};
 use super::consumer::parse_warmup;
 use super::delay::DelayArgs;
 use super::failure::Failure;
@@ -26,8 +26,10 @@ use crate::exit::Exit;
 use crate::machine::Machine;
 use crate::queue::deltalake_version;
 use crate::report::{
-    Outcome, Prices, RunInfo, cost_table, lock_directory, log_age_table, prepare_directory, table,
+    Deadlines, Outcome, Prices, RunInfo, StepReport, cost_table, lock_directory, log_age_table,
+    prepare_directory, table,
 };
+use crate::server::Server;
 use crate::storage::{Prefix, Store};
 use crate::units::{Rate, Seconds, grouped};
 
@@ -161,7 +163,8 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         .map_err(|error| Failure::runtime(format!("cannot use --output-dir: {error}")))?;
 
     let mut stop = signals::watch(false)?;
-    let (delays, model) = (treatment.delays.to_string(), treatment.model.clone());
+    let (delays, model) = (treatment.delays.to_string(), treatment.model.as_ref().map(described));
+    let faults = treatment.faults.as_ref().map(|faults| args.faults.described(faults));
     let server = match &remote {
         Some(_) => None,
         None => Some(args.embedded_server(treatment).await?),
@@ -171,13 +174,8 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         (None, Some(server)) => args.embedded_store(server)?,
         (None, None) => return Err(Failure::runtime("the embedded store did not start")),
     };
-    let delayed = if delays.is_empty() { "" } else { ", delayed on purpose: " };
-    let modelled = model.as_ref().map(|model| format!(", modelled: {}", model.name())).unwrap_or_default();
-    let described_store = store.describe();
-    say(&format!("s3mq {VERSION}, {} store: {described_store}{modelled}{delayed}{delays}", backend.name()));
-
     let interval = poll.interval();
-    let config = Config {
+    let mut config = Config {
         rates,
         seconds: args.seconds_to_stream,
         prefix: args.prefix.clone(),
@@ -197,9 +195,11 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         info: RunInfo {
             version: VERSION.to_owned(),
             deltalake_version: deltalake_version().to_owned(),
-            store: format!("{}, {described_store}{modelled}", backend.name()),
+            store: String::new(),
             delays,
-            store_model: model.as_ref().map(described),
+            store_model: model,
+            faults,
+            deadlines: args.deadlines(),
             seconds_to_stream: args.seconds_to_stream.as_f64(),
             autocommit_duration_ms: args.commit.autocommit_duration_ms,
             checkpoint_interval: args.checkpoint.checkpoint_interval,
@@ -219,6 +219,13 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         },
     };
 
+    let mut on_purpose = config.info.on_purpose();
+    let mut described = store.describe();
+    on_purpose.iter().for_each(|done| described.push_str(&format!(", {done}")));
+    say(&format!("s3mq {VERSION}, {} store: {described}", backend.name()));
+    config.info.store = format!("{}, {described}", backend.name());
+
+    let faults = || fired(server.as_ref().map(Server::fault_counts).unwrap_or_default());
     let mut steps = Vec::new();
     let mut console = StepConsole::new(args.quiet, args.verbose);
     let work = async {
@@ -226,10 +233,9 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         Ok::<_, Failure>(Store::connect(store).await?)
     };
     let connected = tokio::select! {
-        connected = work => connected?,
+        connected = work => connected.inspect_err(|_| say_faults("before the first rate: ", &faults()))?,
         () = stop.wait() => return Err(super::producer::interrupted()),
     };
-    let faults = || server.as_ref().map(fired).unwrap_or_default();
     let swept = bench::run(&config, &connected, stop, &mut console, &faults, &mut steps).await;
     drop(console);
     if !steps.is_empty() {
@@ -239,11 +245,11 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         say(log_age_table(config.preload_versions, &steps).trim_end());
         say("");
         say(cost_table(&config.info.prices, &steps).trim_end());
-        if let Some(model) = &model {
-            say(&format!(
-                "modelled: the store took its times from the model {}; no such store was measured",
-                model.name()
-            ));
+        if on_purpose.is_empty() {
+            on_purpose.extend(steps.iter().find_map(done_elsewhere));
+        }
+        for done in &on_purpose {
+            say(&format!("{done}; these are no figures of a store as it is"));
         }
         say(&format!("results: {}", config.output_dir.display()));
     }
@@ -264,6 +270,13 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
             message: error.to_string(),
         }),
     }
+}
+
+/// What a store says of itself that does things on purpose, or is a model, without having been told to by this bench.
+fn done_elsewhere(step: &StepReport) -> Option<String> {
+    let name = step.producer.store_server.as_ref()?;
+    let is_told = name.contains("modelled: ") || name.contains(" on purpose");
+    is_told.then(|| format!("the store calls itself {name}"))
 }
 
 impl Args {
@@ -296,6 +309,15 @@ impl Args {
             return Ok(Prices::default());
         };
         given_file::read_written("--prices", path, Prices::parse)
+    }
+
+    fn deadlines(&self) -> Deadlines {
+        Deadlines {
+            request_timeout_seconds: self.storage.request_timeout_seconds.as_f64(),
+            retry_timeout_seconds: self.storage.retry_timeout_seconds.as_f64(),
+            stall_timeout_seconds: self.storage.stall_timeout_seconds.as_f64(),
+            drain_timeout_seconds: self.drain_timeout_seconds.as_f64(),
+        }
     }
 
     fn warmup_seconds(&self) -> Result<f64, Failure> {

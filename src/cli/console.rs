@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::bench::Console;
 use crate::events::Event;
-use crate::report::{StepReport, percentile_ms};
+use crate::report::{FaultCount, StepReport, percentile_ms};
 use crate::units::{Rate, grouped};
 
 /// What standard output said when it could first not be written.
@@ -126,6 +126,17 @@ impl Drop for Progress {
     }
 }
 
+/// How often each fault rule fired, a line each.
+pub(super) fn say_faults(before: &str, counts: &[FaultCount]) {
+    for FaultCount { position, rule, matcher, action, matched, fired } in counts {
+        let name = if *rule == format!("rule {position}") { String::new() } else { format!(" {rule:?}") };
+        let (matched, fired) = (grouped(*matched), grouped(*fired));
+        say(&format!(
+            "{before}fault rule {position}{name} ({action}; {matcher}): fired {fired} of {matched} times"
+        ));
+    }
+}
+
 /// Tells of a bench's steps on the terminal.
 pub(super) struct StepConsole {
     progress: Option<Progress>,
@@ -204,9 +215,11 @@ impl Console for StepConsole {
             grouped(step.consumer.received),
             grouped(step.producer.planned)
         ));
-        if !step.faults.is_empty() {
-            let fired = step.faults.iter().map(|fault| format!("{:?} {}", fault.rule, grouped(fault.fired)));
-            say(&format!("rate {}: faults that fired: {}", step.rate, fired.collect::<Vec<_>>().join(", ")));
-        }
+        say_faults(&format!("rate {}: ", step.rate), &step.faults);
+    }
+
+    fn step_failed(&mut self, rate: Rate, faults: &[FaultCount]) {
+        self.progress = None;
+        say_faults(&format!("rate {rate}: "), faults);
     }
 }

@@ -7,7 +7,7 @@ use clap::Args;
 use super::failure::Failure;
 use super::given_file;
 use crate::report;
-use crate::server::{FaultCount, Faults, FaultsError, Server};
+use crate::server::{FaultCount, Faults, FaultsError};
 
 /// Faults of the embedded server.
 #[derive(Clone, Debug, Args)]
@@ -29,6 +29,16 @@ impl FaultArgs {
         self.read(Faults::check_for_a_proxy)
     }
 
+    /// The file as a result has it, from what was read of it.
+    pub(super) fn described(&self, faults: &Faults) -> report::FaultRules {
+        report::FaultRules { file: self.name(), seed: faults.seed(), rules: faults.written().to_vec() }
+    }
+
+    /// The file's path as it was given; empty where there is none.
+    pub(super) fn name(&self) -> String {
+        self.faults.as_ref().map_or_else(String::new, |path| path.display().to_string())
+    }
+
     fn read(&self, check: impl Fn(&Faults) -> Result<(), FaultsError>) -> Result<Option<Faults>, Failure> {
         let Some(path) = &self.faults else {
             return Ok(None);
@@ -38,13 +48,15 @@ impl FaultArgs {
     }
 }
 
-/// How often each rule's turn came so far, for a bench's results.
-pub(super) fn fired(server: &Server) -> Vec<report::FaultCount> {
-    let count = |FaultCount { rule, action, matched, fired }| report::FaultCount {
+/// How often each rule's turn came so far, as a result has it.
+pub(super) fn fired(counts: Vec<FaultCount>) -> Vec<report::FaultCount> {
+    let count = |FaultCount { position, rule, matcher, action, matched, fired }| report::FaultCount {
+        position,
         rule,
+        matcher,
         action: action.to_owned(),
         matched,
         fired,
     };
-    server.fault_counts().into_iter().map(count).collect()
+    counts.into_iter().map(count).collect()
 }

@@ -5,16 +5,15 @@ use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
 
-use super::console::say;
+use super::console::{say, say_faults};
 use super::delay::DelayArgs;
 use super::failure::Failure;
-use super::faults::FaultArgs;
+use super::faults::{FaultArgs, fired};
 use super::signals;
 use super::storage::variable;
 use super::store_model::ModelArgs;
 use crate::exit::Exit;
-use crate::server::{Config, Credentials, FaultCount, Limits, Proxy, ProxyConfig, Server, Upstream};
-use crate::units::grouped;
+use crate::server::{Config, Credentials, Limits, Proxy, ProxyConfig, Server, Upstream};
 
 /// Run the embedded S3 server alone
 ///
@@ -68,8 +67,13 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
 }
 
 async fn proxy(args: Args, upstream: Upstream) -> Result<Exit, Failure> {
-    if args.data_dir.is_some() || args.bucket.is_some() {
-        return Err(Failure::usage("--data-dir and --bucket do not go with --proxy, which keeps nothing"));
+    let its_own = [("--data-dir", args.data_dir.is_some()), ("--bucket", args.bucket.is_some())];
+    let given: Vec<_> = its_own.into_iter().filter_map(|(flag, given)| given.then_some(flag)).collect();
+    if !given.is_empty() {
+        return Err(Failure::usage(format!(
+            "{} together with --proxy: a proxy keeps nothing, and has the buckets of the store behind it",
+            given.join(" and ")
+        )));
     }
     if args.model.model()?.is_some() {
         return Err(Failure::usage(
@@ -84,9 +88,10 @@ async fn proxy(args: Args, upstream: Upstream) -> Result<Exit, Failure> {
     let proxy = Proxy::start(config).await?;
     say(&format!("# proxy at {}, until Ctrl-C; bucket and keys are those of {upstream}", proxy.endpoint()));
     say_delayed(&delayed);
+    say_faulty(&args.faults);
     say(&format!("export MINIO_S3_ENDPOINT={}", proxy.endpoint()));
     stop.wait().await;
-    say_fired(&proxy.fault_counts());
+    say_faults("# ", &fired(proxy.fault_counts()));
     proxy.shutdown().await;
     Ok(Exit::Interrupted)
 }
@@ -125,12 +130,13 @@ async fn store(args: Args) -> Result<Exit, Failure> {
         say(&format!("# its times are modelled: {name}"));
     }
     say_delayed(&delayed);
+    say_faulty(&args.faults);
     say(&format!("export MINIO_S3_ENDPOINT={}", server.endpoint()));
     say(&format!("export MINIO_S3_BUCKET={bucket}"));
     say(&format!("export MINIO_S3_ACCESS_KEY={}", keys.access_key));
     say(&format!("export MINIO_S3_SECRET_ACCESS_KEY={}", keys.secret_key));
     stop.wait().await;
-    say_fired(&server.fault_counts());
+    say_faults("# ", &fired(server.fault_counts()));
     server.shutdown().await;
     Ok(Exit::Interrupted)
 }
@@ -141,9 +147,9 @@ fn say_delayed(delays: &str) {
     }
 }
 
-fn say_fired(counts: &[FaultCount]) {
-    for FaultCount { rule, action, matched, fired } in counts {
-        let (matched, fired) = (grouped(*matched), grouped(*fired));
-        say(&format!("# fault {rule:?} ({action}): fired {fired} of {matched} times"));
+fn say_faulty(faults: &FaultArgs) {
+    let name = faults.name();
+    if !name.is_empty() {
+        say(&format!("# faults on purpose: {name}"));
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::back_off::BackOff;
 use super::error::{QueueError, has_done};
-use crate::storage::{Failure, LONGEST_BACK_OFF, Pulse, Store};
+use crate::storage::{Failure, LONGEST_BACK_OFF, Pulse, Store, TOLD_AFTER};
 
 /// Why a request came to nothing.
 #[derive(Debug)]
@@ -29,8 +29,6 @@ impl From<QueueError> for Trouble {
     }
 }
 
-/// A silence of this length is told of.
-const TOLD_AFTER: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 
 /// Asks until the store answers; `what` is asked, in words.

@@ -25,6 +25,9 @@ pub use log_age::log_age_table;
 pub use partial::{PartialFile, demote, discard, lock_directory, prepare_directory, prepare_file, promote};
 pub use rate_csv::RateCsv;
 pub use raw_csv::RawCsv;
-pub use step::{FaultCount, Outcome, RssGrowth, RunInfo, StepReport, StoreModel, Verdict, step_json};
+pub use step::{
+    Deadlines, FaultCount, FaultRules, Outcome, RssGrowth, RunInfo, StepReport, StoreModel, Verdict,
+    step_json,
+};
 pub use summary_csv::summary_csv;
 pub use table::{cost_table, percentile_ms, table};

@@ -66,6 +66,10 @@ pub struct RunInfo {
     pub delays: String,
     /// The latency model whose times the store took; `None` where they were its own.
     pub store_model: Option<StoreModel>,
+    /// What the store did wrong on purpose; `None` where nothing was asked for.
+    pub faults: Option<FaultRules>,
+    /// How long what was waited for.
+    pub deadlines: Deadlines,
     /// How long each rate streamed.
     pub seconds_to_stream: f64,
     /// Producers' commit interval.
@@ -111,6 +115,41 @@ pub struct StoreModel {
     pub operations: BTreeMap<String, BTreeMap<String, f64>>,
 }
 
+/// A fault file, whole, so that a result can be told from another and run again.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FaultRules {
+    /// Its path, as it was given.
+    pub file: String,
+    /// Where its draws began.
+    pub seed: u64,
+    /// Its rules, each as it is written there.
+    pub rules: Vec<BTreeMap<String, serde_json::Value>>,
+}
+
+/// The deadlines of a run, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Deadlines {
+    /// Of one attempt of a request.
+    pub request_timeout_seconds: f64,
+    /// Of one request while the store answers others.
+    pub retry_timeout_seconds: f64,
+    /// Of a silence of the store.
+    pub stall_timeout_seconds: f64,
+    /// Of the consumer's catching up.
+    pub drain_timeout_seconds: f64,
+}
+
+impl RunInfo {
+    /// What was done to the store on purpose, so that its figures are not those of one as it is; empty where nothing
+    /// was.
+    pub fn on_purpose(&self) -> Vec<String> {
+        let model = self.store_model.as_ref().map(|model| format!("modelled: {}", model.name));
+        let delays = (!self.delays.is_empty()).then(|| format!("delayed on purpose: {}", self.delays));
+        let faults = self.faults.as_ref().map(|faults| format!("faults on purpose: {}", faults.file));
+        model.into_iter().chain(delays).chain(faults).collect()
+    }
+}
+
 /// The result of one rate.
 #[derive(Clone, Debug, Serialize)]
 pub struct StepReport {
@@ -141,8 +180,12 @@ pub struct StepReport {
 /// How often the turn of a fault rule came.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FaultCount {
+    /// The rule's place in its file, counted from 1.
+    pub position: usize,
     /// The rule's name.
     pub rule: String,
+    /// Which requests it is about, as its file has it.
+    pub matcher: String,
     /// What it does, as its file has it.
     pub action: String,
     /// Requests that it matched.

@@ -5,14 +5,14 @@ use crate::measure::Percentiles;
 use crate::storage::Purpose;
 
 use super::log_age::discovered;
-use super::step::StepReport;
+use super::step::{RunInfo, StepReport};
 
-/// The bytes of the file, with these percentiles; empty for no steps.
-pub fn summary_csv(percentiles: &Percentiles, steps: &[StepReport]) -> Vec<u8> {
+/// The bytes of the file, of a run with this configuration and these percentiles; empty for no steps.
+pub fn summary_csv(info: &RunInfo, percentiles: &Percentiles, steps: &[StepReport]) -> Vec<u8> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     for (index, step) in steps.iter().enumerate() {
         // A column's name stands beside its value, so that the two can't come apart.
-        let (names, values): (Vec<_>, Vec<_>) = columns(percentiles, step).into_iter().unzip();
+        let (names, values): (Vec<_>, Vec<_>) = columns(info, percentiles, step).into_iter().unzip();
         // Writing to memory can't fail.
         if index == 0 {
             let _ = writer.write_record(names);
@@ -22,7 +22,7 @@ pub fn summary_csv(percentiles: &Percentiles, steps: &[StepReport]) -> Vec<u8> {
     writer.into_inner().unwrap_or_default()
 }
 
-fn columns(percentiles: &Percentiles, step: &StepReport) -> Vec<(String, String)> {
+fn columns(info: &RunInfo, percentiles: &Percentiles, step: &StepReport) -> Vec<(String, String)> {
     let (producer, consumer) = (&step.producer, &step.consumer);
     let latency = consumer.latency.as_ref();
     let since_handed_over = consumer.latency_since_handed_over.as_ref();
@@ -91,6 +91,14 @@ fn columns(percentiles: &Percentiles, step: &StepReport) -> Vec<(String, String)
         ("recovery".to_owned(), seconds(consumer.recovery_seconds.map(|seconds| seconds * 1e6))),
         ("producer_rss_growth".to_owned(), share(step.rss_growth.producer)),
         ("consumer_rss_growth".to_owned(), share(step.rss_growth.consumer)),
+        // What was done on purpose: these are not figures of a store as it is.
+        (
+            "store_model".to_owned(),
+            info.store_model.as_ref().map_or_else(String::new, |model| model.name.clone()),
+        ),
+        ("delays".to_owned(), info.delays.clone()),
+        ("faults".to_owned(), info.faults.as_ref().map_or_else(String::new, |faults| faults.file.clone())),
+        ("store_server".to_owned(), producer.store_server.clone().unwrap_or_default()),
     ]);
     columns
 }

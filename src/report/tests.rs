@@ -100,6 +100,13 @@ fn what_was_not_measured_is_empty_null_or_a_dash() {
         store: String::new(),
         delays: String::new(),
         store_model: None,
+        faults: None,
+        deadlines: Deadlines {
+            request_timeout_seconds: 30.0,
+            retry_timeout_seconds: 60.0,
+            stall_timeout_seconds: 120.0,
+            drain_timeout_seconds: 60.0,
+        },
         seconds_to_stream: 1.0,
         autocommit_duration_ms: 100,
         checkpoint_interval: 1000,
@@ -137,7 +144,7 @@ fn what_was_not_measured_is_empty_null_or_a_dash() {
         assert!(dollars.is_number() || name == "requests_usd_per_million_messages", "{name}: {dollars}");
     }
 
-    let summary = text(summary_csv(&Percentiles::default(), &steps));
+    let summary = text(summary_csv(&info, &Percentiles::default(), &steps));
     let mut lines = summary.lines().map(|line| line.split(',').collect::<Vec<_>>());
     let (header, row) = (lines.next().unwrap(), lines.next().unwrap());
     for (name, field) in header.into_iter().zip(row) {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use http::header::SERVER;
-use http::{HeaderValue, Request};
+use http::{HeaderMap, HeaderValue, Request};
 use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::Service;
@@ -64,7 +64,7 @@ pub(super) struct Work {
 /// Serves until the sender of `stopped` is dropped or used. No connection outlives the returned
 /// future, not even where that is dropped halfway.
 pub(super) async fn serve(listener: TcpListener, work: Work, mut stopped: oneshot::Receiver<()>) {
-    let name = name(work.model.as_ref());
+    let name = Name::of(&work);
     let work = Arc::new(work);
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
@@ -97,11 +97,7 @@ pub(super) async fn serve(listener: TcpListener, work: Work, mut stopped: onesho
     connections.shutdown().await;
 }
 
-fn connect(
-    stream: TcpStream,
-    work: Arc<Work>,
-    name: HeaderValue,
-) -> http1::Connection<TokioIo<Socket>, Served> {
+fn connect(stream: TcpStream, work: Arc<Work>, name: Name) -> http1::Connection<TokioIo<Socket>, Served> {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::warn!("cannot set TCP_NODELAY, small requests will be slow: {error}");
     }
@@ -114,20 +110,48 @@ fn connect(
         .serve_connection(TokioIo::new(socket), Served { work, name, link })
 }
 
-/// `s3mq/0.1.0 (modelled: s3-express)`, so that a client that knows nothing else knows what it measures.
-fn name(model: Option<&Pacer>) -> HeaderValue {
-    let plain = HeaderValue::from_static(NAME);
-    model.map_or(plain.clone(), |model| {
-        HeaderValue::try_from(format!("{NAME} (modelled: {})", model.name())).unwrap_or(plain)
-    })
+/// What the server calls itself, with what is done on purpose: `s3mq/0.1.0 (modelled: s3-express)`, so that a client
+/// that knows nothing else knows what it measures. A proxy adds that to the name of the store behind it.
+#[derive(Clone)]
+struct Name {
+    own: HeaderValue,
+    /// Empty where nothing is done on purpose.
+    on_purpose: Arc<str>,
+}
+
+impl Name {
+    fn of(work: &Work) -> Self {
+        let delays = work.delays.to_string();
+        let notes = [
+            work.model.as_ref().map(|model| format!("modelled: {}", model.name())),
+            (!delays.is_empty()).then(|| format!("delayed on purpose: {delays}")),
+            work.faults.as_ref().map(|_| "faults on purpose".to_owned()),
+        ];
+        let notes: Vec<_> = notes.into_iter().flatten().collect();
+        let on_purpose = if notes.is_empty() { String::new() } else { format!(" ({})", notes.join("; ")) };
+        let plain = HeaderValue::from_static(NAME);
+        let own = HeaderValue::try_from(format!("{NAME}{on_purpose}")).unwrap_or(plain);
+        Self { own, on_purpose: on_purpose.into() }
+    }
+
+    fn put_on(self, headers: &mut HeaderMap) {
+        let name = match headers.get(SERVER) {
+            None => self.own,
+            Some(_) if self.on_purpose.is_empty() => return,
+            Some(other) => {
+                let name = [other.as_bytes(), self.on_purpose.as_bytes()].concat();
+                HeaderValue::try_from(name).unwrap_or(self.own)
+            }
+        };
+        headers.insert(SERVER, name);
+    }
 }
 
 /// The service as one connection has it.
 #[derive(Clone)]
 struct Served {
     work: Arc<Work>,
-    /// What the server calls itself.
-    name: HeaderValue,
+    name: Name,
     /// Where there are faults.
     link: Option<Arc<Link>>,
 }
@@ -150,7 +174,7 @@ impl Service<Request<Incoming>> for Served {
                 }
                 _ => work.answer(request).await?,
             };
-            response.headers_mut().entry(SERVER).or_insert(name);
+            name.put_on(response.headers_mut());
             Ok(response)
         })
     }

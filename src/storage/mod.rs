@@ -38,7 +38,7 @@ pub use http::Trust;
 pub use lake_path::{LakePath, Prefix};
 pub use lock::PrefixLock;
 pub use preflight::{Check, RoundTrip, preflight, round_trips};
-pub use pulse::{AnsweredTime, Asking, Failure, Pulse, Silence, StoreStalls};
+pub use pulse::{AnsweredTime, Asking, Failure, Pulse, Silence, StoreStalls, TOLD_AFTER};
 pub use store_clock::StoreClock;
 
 /// Longest pause between two attempts of a request: a store that answers again is soon noticed.

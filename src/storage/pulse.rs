@@ -17,6 +17,8 @@ use crate::clock::monotonic_ns;
 
 /// A shorter silence is not kept.
 const SHORTEST_NS: u64 = 1_000_000_000;
+/// A silence of this length is told of while it goes on, and is a stall in any result.
+pub const TOLD_AFTER: Duration = Duration::from_secs(5);
 /// Between two looks at a stopwatch that may stand still.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 
@@ -77,9 +79,10 @@ pub struct StoreStalls {
 }
 
 impl StoreStalls {
-    /// A longer silence than this is a stall, where commits come this often: ten intervals, at least a second.
+    /// A longer silence than this is a stall, where commits come this often: ten intervals, at least a second, and
+    /// never more than what is told of.
     pub fn threshold(commit_interval: Duration) -> Duration {
-        (commit_interval * 10).max(Duration::from_nanos(SHORTEST_NS))
+        (commit_interval * 10).clamp(Duration::from_nanos(SHORTEST_NS), TOLD_AFTER)
     }
 }
 
@@ -313,9 +316,11 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_is_ten_intervals_and_at_least_a_second() {
+    fn a_stall_is_ten_intervals_and_whatever_is_told_of_is_one() {
         assert_eq!(StoreStalls::threshold(Duration::from_millis(10)), seconds(1));
-        assert_eq!(StoreStalls::threshold(seconds(1)), seconds(10));
+        assert_eq!(StoreStalls::threshold(Duration::from_millis(300)), seconds(3));
+        assert_eq!(StoreStalls::threshold(seconds(1)), TOLD_AFTER);
+        assert_eq!(StoreStalls::threshold(seconds(60)), TOLD_AFTER);
     }
 
     #[test]

@@ -84,8 +84,85 @@ fn a_bench_over_faults_loses_nothing_and_says_what_fired() {
     let (matched, fired) = (faults[0]["matched"].as_u64().unwrap(), faults[0]["fired"].as_u64().unwrap());
     finished.check(fired > 0 && fired == matched / 3, format_args!("{faults:?}"));
     finished.check(faults[1]["fired"] == 1 && faults[2]["matched"] == 0, format_args!("{faults:?}"));
-    let said = format!("faults that fired: \"lost\" {fired}, \"rule 2\" 1, \"rule 3\" 0\n");
-    finished.check(finished.stdout.contains(&said), format_args!("the console does not say {said}"));
+    // Which rule it is: by its place and by what it matches.
+    let matcher = "method = \"PUT\", key = \"*/_delta_log/*.json\", every = 3";
+    finished.check(faults[0]["matcher"] == matcher && faults[0]["position"] == 1, format_args!("{faults:?}"));
+    for said in [
+        format!(
+            "rate 500: fault rule 1 \"lost\" (apply-then-reset; {matcher}): fired {fired} of {matched} times\n"
+        ),
+        "rate 500: fault rule 2 (status; method = \"PUT\", key = \"*.parquet\", nth = 2): fired 1 of "
+            .to_owned(),
+        "rate 500: fault rule 3 (stall; key = \"nothing\"): fired 0 of 0 times\n".to_owned(),
+    ] {
+        finished.check(finished.stdout.contains(&said), format_args!("the console does not say {said}"));
+    }
+}
+
+/// A figure that was taken under faults can't be mistaken for one of a store as it is.
+#[test]
+fn every_result_says_that_there_were_faults() {
+    let (_directory, path) =
+        file("seed = 7\n[[rule]]\nkey = '*.parquet'\nprobability = 0.5\naction = 'delay'\ndelay_ms = 1");
+    let name = path.display().to_string();
+    let on_purpose = format!("faults on purpose: {name}");
+    let finished = s3mq(BENCH).arg("--faults").arg(&path).arg("--delay=list=1ms").run();
+    finished.exits(0);
+    let first = finished.stdout.lines().next().unwrap();
+    finished.check(first.ends_with(&format!(", delayed on purpose: list=1ms, {on_purpose}")), first);
+    let below = format!("\n{on_purpose}; these are no figures of a store as it is\n");
+    finished.check(finished.stdout.contains(&below), "it is not said below the tables");
+    let run = &serde_json::from_str::<Value>(&finished.read("benchmark-results/500.json")).unwrap()["run"];
+    let rule = serde_json::json!({"key": "*.parquet", "probability": 0.5, "action": "delay", "delay_ms": 1});
+    let rules = serde_json::json!({"file": name, "seed": 7, "rules": [rule]});
+    finished.check(run["faults"] == rules, format_args!("{}", run["faults"]));
+    let summary = finished.read("benchmark-results/summary.csv");
+    let row: std::collections::BTreeMap<String, String> =
+        csv::Reader::from_reader(summary.as_bytes()).deserialize().next().unwrap().unwrap();
+    finished.check(row["faults"] == name && row["delays"] == "list=1ms", &summary);
+    finished
+        .check(row["store_server"].ends_with(" (delayed on purpose: list=1ms; faults on purpose)"), &summary);
+    finished.check(row["store_model"].is_empty(), &summary);
+}
+
+#[test]
+fn a_bench_that_knows_nothing_of_them_hears_of_faults_from_the_server() {
+    let (_directory, path) = file("[[rule]]\nkey = 'nothing'\naction = 'reset'");
+    let mut server = s3mq("serve --store-model minio-lan").arg("--faults").arg(&path).spawn();
+    let said = format!("# faults on purpose: {}", path.display());
+    server.wait_for_line("that there are faults", |line| (line == said).then_some(()));
+    let store = Store::of(server);
+    let mut proxy =
+        store.s3mq("serve").arg("--faults").arg(&path).arg("--proxy").arg(store.endpoint()).spawn();
+    let endpoint = proxy.wait_for_line("its endpoint", |line| {
+        line.strip_prefix("export MINIO_S3_ENDPOINT=").map(str::to_owned)
+    });
+    for (endpoint, more) in [(store.endpoint(), ""), (&endpoint, " (faults on purpose)")] {
+        let finished = store.s3mq(BENCH).env("MINIO_S3_ENDPOINT", endpoint).run();
+        finished.exits(0);
+        let name = format!(" (modelled: minio-lan; faults on purpose){more}");
+        let said = format!("{name}; these are no figures of a store as it is");
+        let is_told = |line: &str| line.starts_with("the store calls itself s3mq/") && line.ends_with(&said);
+        finished.check(finished.stdout.lines().any(is_told), "the console does not say it");
+        let summary = finished.read("benchmark-results/summary.csv");
+        finished.check(summary.ends_with(&format!("{name}\n")), &summary);
+    }
+}
+
+#[test]
+fn a_rate_that_failed_says_what_fired() {
+    let (_directory, path) =
+        file("[[rule]]\nmethod = 'PUT'\nkey = '*.parquet'\naction = 'status'\nstatus = 403");
+    let finished = s3mq(BENCH).arg("--faults").arg(&path).run();
+    finished.exits(1);
+    let said = "rate 500: fault rule 1 (status; method = \"PUT\", key = \"*.parquet\"): fired 1 of 1 times\n";
+    finished.check(finished.stdout.contains(said), format_args!("the console does not say {said}"));
+
+    let (_directory, path) = file("[[rule]]\nmethod = 'LIST'\naction = 'status'\nstatus = 403");
+    let finished = s3mq(BENCH).arg("--faults").arg(&path).run();
+    finished.exits(1);
+    let said = "before the first rate: fault rule 1 (status; method = \"LIST\"): fired ";
+    finished.check(finished.stdout.contains(said), format_args!("the console does not say {said}"));
 }
 
 #[test]
@@ -108,7 +185,7 @@ fn serve_says_at_its_end_what_fired_and_logs_each_time() {
     store.signal(Signal::INT);
     let finished = store.finish();
     finished.exits(130);
-    let said = "# fault \"no list\" (status): fired 1 of ";
+    let said = "# fault rule 1 \"no list\" (status; method = \"LIST\", times = 1): fired 1 of ";
     finished.check(finished.stdout.contains(said), format_args!("it does not say {said}"));
     for word in ["fault", "no list", "status", "nth=1", "LIST"] {
         finished.check(finished.stderr.contains(word), format_args!("the log does not say {word}"));
@@ -140,18 +217,18 @@ fn a_proxy_puts_faults_in_front_of_another_store() {
     proxy.signal(Signal::INT);
     let finished = proxy.finish();
     finished.exits(130);
-    let fired = finished
-        .stdout
-        .lines()
-        .find_map(|line| line.strip_prefix("# fault \"lost\" (apply-then-reset): fired "));
-    finished.check(fired.is_some_and(|fired| !fired.starts_with("0 ")), "no answer was lost");
+    let fired = finished.stdout.lines().find_map(|line| {
+        line.strip_prefix("# fault rule 1 \"lost\" (apply-then-reset; ")?.split_once(": fired ")
+    });
+    finished.check(fired.is_some_and(|(_, fired)| !fired.starts_with("0 ")), "no answer was lost");
 }
 
 #[test]
 fn what_does_not_go_with_a_proxy_is_refused() {
     let proxy = || s3mq("serve --proxy http://127.0.0.1:1");
     proxy().arg("--data-dir=data").run().refuses(&["--data-dir", "--proxy"]);
-    proxy().arg("--bucket=mine").run().refuses(&["--bucket", "--proxy"]);
+    proxy().arg("--bucket=mine").run().refuses(&["--bucket together with --proxy"]);
+    proxy().arg("--bucket=mine").arg("--data-dir=data").run().refuses(&["--data-dir and --bucket together"]);
     for wrong in ["https://127.0.0.1:1", "127.0.0.1:1", "http://127.0.0.1:1/path"] {
         s3mq("serve --proxy").arg(wrong).run().refuses(&["--proxy", wrong, "http://host:port"]);
     }

@@ -20,8 +20,12 @@ use crate::clock::monotonic_ns;
 /// How often a rule's turn came.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FaultCount {
+    /// Its place in the file, counted from 1.
+    pub position: usize,
     /// The rule's name; `rule 2` where the second has none.
     pub rule: String,
+    /// Which requests it is about, as in the file.
+    pub matcher: String,
     /// What it does, as in the file.
     pub action: &'static str,
     /// Requests that it matched.
@@ -151,13 +155,15 @@ impl Plan {
     /// How often each rule's turn came, in the order of the file.
     pub(super) fn counts(&self) -> Vec<FaultCount> {
         let states = self.states.lock();
-        let count = |(rule, state): (&Rule, &State)| FaultCount {
+        let count = |(position, (rule, state)): (usize, (&Rule, &State))| FaultCount {
+            position,
             rule: rule.name.clone(),
+            matcher: rule.matcher.clone(),
             action: rule.action.name(),
             matched: state.matched,
             fired: state.fired,
         };
-        self.rules.iter().zip(states.iter()).map(count).collect()
+        (1..).zip(self.rules.iter().zip(states.iter())).map(count).collect()
     }
 
     fn tell(&self, hit: Hit<'_>, asked: &Asked) {

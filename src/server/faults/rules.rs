@@ -17,12 +17,15 @@ pub struct Faults {
     /// Where the draws of `probability` begin.
     pub(super) seed: u64,
     pub(super) rules: Vec<Rule>,
+    written: Vec<BTreeMap<String, Value>>,
 }
 
 /// One `[[rule]]`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Rule {
     pub(super) name: String,
+    /// Which requests it is about, as the file has it.
+    pub(super) matcher: String,
     /// Empty where any method will do.
     methods: Vec<&'static str>,
     key: Option<Pattern>,
@@ -92,6 +95,9 @@ const ACTIONS: [(&str, &[&str]); 11] = [
     ("hide", &["GET", "HEAD"]),
 ];
 
+/// The keys that say which requests a rule is about.
+const MATCHER: [&str; 8] = ["method", "key", "after", "until", "nth", "every", "probability", "times"];
+
 /// The keys that only some actions have.
 const VALUES: [&str; 7] = ["delay_ms", "bytes_per_second", "status", "code", "bytes", "seconds", "reads"];
 
@@ -123,6 +129,7 @@ impl Faults {
         }
         let seed = file.seed.map(|seed| ("seed".to_owned(), seed));
         let seed = Fields::new(seed.into_iter().collect()).whole("seed", 0..=u64::MAX)?;
+        let written = file.rule.clone();
         let rules = file.rule.into_iter().zip(1..).map(|(rule, number)| Rule::read(rule, number));
         let rules = rules.collect::<Result<Vec<_>, _>>()?;
         let mut names = BTreeSet::new();
@@ -130,11 +137,21 @@ impl Faults {
             let name = rule.name.escape_debug();
             return Err(FaultsError::of_file(format!("two rules have the `name` `{name}`")));
         }
-        Ok(Self { seed: seed.unwrap_or(1), rules })
+        Ok(Self { seed: seed.unwrap_or(1), rules, written })
     }
 }
 
 impl Faults {
+    /// Where the draws of `probability` begin.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// The rules as they were written, key by key.
+    pub fn written(&self) -> &[BTreeMap<String, Value>] {
+        &self.written
+    }
+
     /// Whether these rules can be put in front of a store that is not this program's own.
     ///
     /// # Errors
@@ -155,6 +172,7 @@ impl Faults {
 
 impl Rule {
     fn read(values: BTreeMap<String, Value>, number: usize) -> Result<Self, FaultsError> {
+        let matcher = matcher(&values);
         let mut fields = Fields::new(values);
         fields.call(format!("rule {number}"));
         let name = fields.text("name")?;
@@ -186,7 +204,7 @@ impl Rule {
             Some(key) => Err(fields.wrong(format!("there is no key `{}`", key.escape_debug()))),
             None => {
                 let name = name.unwrap_or_else(|| format!("rule {number}"));
-                Ok(Self { name, methods, key, after, until, when, times, action: read })
+                Ok(Self { name, matcher, methods, key, after, until, when, times, action: read })
             }
         }
     }
@@ -196,6 +214,16 @@ impl Rule {
         (self.methods.is_empty() || self.methods.contains(&method))
             && (self.after..self.until).contains(&since_start)
             && self.key.as_ref().is_none_or(|pattern| pattern.matches(key))
+    }
+}
+
+/// What a rule says of the requests that it is about, in one order whatever that of the file.
+fn matcher(values: &BTreeMap<String, Value>) -> String {
+    // A value of these keys is written alike in JSON and in TOML.
+    let given = MATCHER.iter().filter_map(|key| values.get(*key).map(|value| format!("{key} = {value}")));
+    match given.collect::<Vec<_>>() {
+        given if given.is_empty() => "every request".to_owned(),
+        given => given.join(", "),
     }
 }
 

@@ -182,7 +182,14 @@ fn every_rule_counts_all_its_matches_and_the_first_that_fires_wins() {
     // The fourth is due by the second rule as well, which the first one leaves nothing of.
     assert_eq!(hits(&plan, &requests), ["reset", "stall", "apply-then-reset", "reset", "-", "stall"]);
     assert_eq!(counts(&plan), [(6, 2), (6, 2), (4, 1)]);
-    let first = FaultCount { rule: "rule 1".to_owned(), action: "reset", matched: 6, fired: 2 };
+    let first = FaultCount {
+        position: 1,
+        rule: "rule 1".to_owned(),
+        matcher: "nth = [1,4]".to_owned(),
+        action: "reset",
+        matched: 6,
+        fired: 2,
+    };
     assert_eq!(plan.counts()[0], first);
 }
 
