@@ -9,6 +9,7 @@
 mod child;
 mod files;
 mod growth;
+mod patience;
 mod preload;
 mod step;
 mod verdict;
@@ -52,6 +53,8 @@ pub struct Config {
     pub raw_output: bool,
     /// How long a consumer may take to catch up once its producer is through.
     pub drain_timeout: Duration,
+    /// Longest that one request is retried while the store answers others.
+    pub retry_timeout: Duration,
     /// Longest that a role goes on without any answer of the store.
     pub stall_timeout: Duration,
     /// What was due within this is in no figure.

@@ -4,7 +4,8 @@
 use std::process::ExitStatus;
 
 use super::child::{Child, Said};
-use super::{BenchError, Config, Console};
+use super::patience::{Silence, Ticks};
+use super::{BenchError, Config, Console, step};
 use crate::events::Event;
 use crate::stop::Stop;
 use crate::storage::Prefix;
@@ -29,7 +30,7 @@ pub(super) async fn run(
     console.preload_started(rate, versions, &format!("s3mq {}", arguments.join(" ")));
     let mut child = Child::start(ROLE, &arguments, &config.flags.environment)
         .map_err(|error| failed(format!("could not be started: {error}")))?;
-    let outcome = watch(&mut child, stop, console).await;
+    let outcome = watch(&mut child, step::silence(config), stop, console).await;
     match outcome {
         Ok(Ok(next)) => Ok(Some(next)),
         Ok(Err(problem)) => {
@@ -45,15 +46,22 @@ pub(super) async fn run(
 
 async fn watch(
     child: &mut Child,
+    mut silence: Silence,
     stop: &mut Stop,
     console: &mut impl Console,
 ) -> Result<Result<u64, String>, BenchError> {
-    let mut next = None;
+    let (mut next, mut ticks) = (None, Ticks::begin());
     loop {
         let said = tokio::select! {
-            said = child.next() => said?,
+            biased;
             () = stop.wait() => return Err(BenchError::Interrupted),
+            said = child.next() => said?,
+            _ = ticks.next() => match silence.goes_on() {
+                Some(problem) => return Ok(Err(problem)),
+                None => continue,
+            },
         };
+        silence.ends();
         match said {
             Said::Event(Event::Progress { messages, .. }) => console.preload_progress(messages),
             Said::Event(Event::Preloaded { last_version, checkpoints, seconds }) => {

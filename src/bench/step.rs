@@ -3,10 +3,9 @@
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use super::child::{Child, Said};
 use super::growth::growth;
+use super::patience::{Drain, Silence, Ticks, sleep_until};
 use super::verdict::{Evidence, verdict};
 use super::{BenchError, Config, Console, Files, preload};
 use crate::clock::Anchor;
@@ -41,6 +40,11 @@ const READY_TIMEOUT_A_VERSION: Duration = Duration::from_millis(1);
 fn ready_timeout(config: &Config) -> Duration {
     let preloaded = u32::try_from(config.preload_versions).unwrap_or(u32::MAX);
     READY_TIMEOUT + READY_TIMEOUT_A_VERSION * preloaded + config.stall_timeout
+}
+
+/// Longest that a role may say nothing: as long as it may take to begin, and to bring one request to its end.
+pub(super) fn silence(config: &Config) -> Silence {
+    Silence::of_at_most(ready_timeout(config) + config.retry_timeout)
 }
 
 pub(super) async fn run(
@@ -85,7 +89,8 @@ pub(super) async fn run(
     if outcome.is_err() {
         tokio::join!(producer.end(), consumer.end());
     }
-    let Watched { sent, received, marks, producer, consumer, collapsed } = outcome?;
+    let Watched { sent, received, marks, producer, consumer, collapsed, longest_pause } = outcome?;
+    let bench_pause_seconds = longest_pause.as_secs_f64();
     if collapsed {
         // The consumer was asked to end and left its files marked as partial; what they hold is the result.
         files.promote()?;
@@ -102,6 +107,7 @@ pub(super) async fn run(
         interval_seconds,
         warmup_seconds: config.warmup_seconds,
         collapsed,
+        bench_pause_seconds,
         producer: &producer,
         consumer: &consumer,
         timeline: &timeline,
@@ -135,6 +141,7 @@ pub(super) async fn run(
         timeline_start_us,
         marks,
         faults,
+        bench_pause_seconds,
         rss_growth,
         producer,
         consumer,
@@ -151,6 +158,8 @@ struct Watched {
     consumer: ConsumerSummary,
     /// Whether the consumer had not caught up when the drain deadline passed.
     collapsed: bool,
+    /// The longest that the bench itself stood still.
+    longest_pause: Duration,
 }
 
 async fn until_ready(
@@ -161,24 +170,23 @@ async fn until_ready(
 ) -> Result<(), BenchError> {
     let role = child.role();
     let failed = |problem: String| BenchError::Role { rate, role, problem };
-    let wait = async {
-        loop {
-            match child.next().await? {
-                Said::Event(Event::Ready) => return Ok(Ok(())),
-                Said::Event(Event::Failed { error, .. }) => return Ok(Err(format!("failed: {error}"))),
-                Said::Event(_) => {}
-                Said::Ended(status) => return Ok(Err(ended_early(status))),
-            }
+    let (mut ticks, mut silence) = (Ticks::begin(), Silence::of_at_most(patience));
+    loop {
+        let said = tokio::select! {
+            biased;
+            () = stop.wait() => return Err(BenchError::Interrupted),
+            said = child.next() => said?,
+            _ = ticks.next() => match silence.goes_on() {
+                Some(_) => return Err(failed(format!("was not ready within {} s", patience.as_secs()))),
+                None => continue,
+            },
+        };
+        match said {
+            Said::Event(Event::Ready) => return Ok(()),
+            Said::Event(Event::Failed { error, .. }) => return Err(failed(format!("failed: {error}"))),
+            Said::Event(_) => {}
+            Said::Ended(status) => return Err(failed(ended_early(status))),
         }
-    };
-    let ready = tokio::select! {
-        ready = tokio::time::timeout(patience, wait) => ready,
-        () = stop.wait() => return Err(BenchError::Interrupted),
-    };
-    match ready {
-        Ok(Ok(ready)) => ready.map_err(failed),
-        Ok(Err(error)) => Err(BenchError::Results(error)),
-        Err(_) => Err(failed(format!("was not ready within {} s", patience.as_secs()))),
     }
 }
 
@@ -198,11 +206,28 @@ async fn watch(
     let mut unanswered = Duration::ZERO;
     let mut drain: Option<Drain> = None;
     let mut collapsed = false;
+    let mut ticks = Ticks::begin();
+    let (mut producer_silence, mut consumer_silence) = (silence(config), silence(config));
     while !(producer_ended && consumer_ended) {
         let (role, said) = tokio::select! {
+            // What has been said, and that the bench stood still, goes before the deadlines.
+            biased;
+            () = stop.wait() => return Err(BenchError::Interrupted),
             said = producer.next(), if !producer_ended => ("producer", said?),
             said = consumer.next(), if !consumer_ended => ("consumer", said?),
-            () = stop.wait() => return Err(BenchError::Interrupted),
+            late = ticks.next() => {
+                if let Some(drain) = &mut drain {
+                    drain.put_off(late);
+                }
+                for (role, has_ended, silence) in
+                    [("producer", producer_ended, &mut producer_silence), ("consumer", consumer_ended, &mut consumer_silence)]
+                {
+                    if !has_ended && let Some(problem) = silence.goes_on() {
+                        return Err(BenchError::Role { rate, role, problem });
+                    }
+                }
+                continue;
+            }
             () = sleep_until(drain.as_ref().map(|drain| drain.ends(unanswered))) => {
                 if collapsed {
                     // Asked to end and still there.
@@ -215,6 +240,7 @@ async fn watch(
             }
         };
         let failed = |problem: String| BenchError::Role { rate, role, problem };
+        (if role == "producer" { &mut producer_silence } else { &mut consumer_silence }).ends();
         match said {
             Said::Event(Event::Progress { messages, unanswered_seconds }) => {
                 if role == "consumer" {
@@ -266,35 +292,10 @@ async fn watch(
                 producer: produced,
                 consumer: consumed,
                 collapsed,
+                longest_pause: ticks.longest_pause(),
             }),
         },
         _ => Err(BenchError::Role { rate, role: "consumer", problem: "ended without a result".to_owned() }),
-    }
-}
-
-/// A consumer's time to catch up, or to end. Time in which the store doesn't answer is not counted, up to a limit.
-struct Drain {
-    until: Instant,
-    most: Duration,
-    /// How long the store had not answered the consumer when it began.
-    unanswered_before: Duration,
-}
-
-impl Drain {
-    fn begin(timeout: Duration, most: Duration, unanswered_before: Duration) -> Self {
-        Self { until: Instant::now() + timeout, most, unanswered_before }
-    }
-
-    /// When it is over, the store not having answered for this long by now.
-    fn ends(&self, unanswered: Duration) -> Instant {
-        self.until + unanswered.saturating_sub(self.unanswered_before).min(self.most)
-    }
-}
-
-async fn sleep_until(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => tokio::time::sleep_until(deadline).await,
-        None => std::future::pending().await,
     }
 }
 
@@ -351,18 +352,4 @@ fn arguments(
     flag("--messages", messages.to_string());
     producer.extend(config.flags.producer.iter().cloned());
     (consumer, producer)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_drain_is_longer_by_what_the_store_did_not_answer_up_to_a_limit() {
-        let seconds = Duration::from_secs;
-        let drain = Drain::begin(seconds(60), seconds(120), seconds(7));
-        for (unanswered, longer) in [(7, 0), (0, 0), (37, 30), (127, 120), (500, 120)] {
-            assert_eq!(drain.ends(seconds(unanswered)), drain.until + seconds(longer), "{unanswered}");
-        }
-    }
 }

@@ -25,6 +25,8 @@ pub(super) struct Evidence<'a> {
     pub interval_seconds: f64,
     pub warmup_seconds: f64,
     pub collapsed: bool,
+    /// The longest that the bench stood still, and an embedded store with it.
+    pub bench_pause_seconds: f64,
     pub producer: &'a ProducerSummary,
     pub consumer: &'a ConsumerSummary,
     pub timeline: &'a [TimelineRow],
@@ -111,6 +113,12 @@ impl Evidence<'_> {
     fn harness_bounds(&self) -> Vec<String> {
         let (producer, consumer) = (self.producer, self.consumer);
         let mut bounds = Vec::new();
+        if self.bench_pause_seconds >= LONG_PAUSE_SECONDS {
+            bounds.push(format!(
+                "the bench itself stood still for {:.1} s, and an embedded store with it",
+                self.bench_pause_seconds
+            ));
+        }
         for (role, effort, seconds) in [
             ("producer", &producer.effort, producer.sending_seconds),
             ("consumer", &consumer.effort, consumer.receiving_seconds),
@@ -148,6 +156,7 @@ mod tests {
         consumer: Value,
         timeline: Vec<TimelineRow>,
         collapsed: bool,
+        bench_pause_seconds: f64,
     }
 
     impl Run {
@@ -185,6 +194,7 @@ mod tests {
                 }),
                 timeline: (1..=21).map(row).collect(),
                 collapsed: false,
+                bench_pause_seconds: 0.0,
             }
         }
 
@@ -197,6 +207,7 @@ mod tests {
                 interval_seconds: 1.0,
                 warmup_seconds: 2.0,
                 collapsed: self.collapsed,
+                bench_pause_seconds: self.bench_pause_seconds,
                 producer: &producer,
                 consumer: &consumer,
                 timeline: &self.timeline,
@@ -282,6 +293,16 @@ mod tests {
         assert!(!busy.verdict().harness_bound);
         busy.producer["achieved_rate"] = json!(900.0);
         assert_eq!(busy.verdict().to_string(), "degrading (harness-bound)");
+
+        let mut stood_still = Run::well();
+        stood_still.bench_pause_seconds = 12.0;
+        assert!(!stood_still.verdict().harness_bound);
+        stood_still.collapsed = true;
+        let verdict = stood_still.verdict();
+        assert!(
+            verdict.harness_bound
+                && verdict.reasons.iter().any(|why| why.contains("the bench itself stood still for 12.0 s"))
+        );
 
         let mut stopped = Run::well();
         stopped.consumer["effort"]["longest_pause_seconds"] = json!(5.0);

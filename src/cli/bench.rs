@@ -183,6 +183,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         output_dir: args.output_dir.clone(),
         raw_output: args.raw_output,
         drain_timeout: args.drain_timeout_seconds.as_duration(),
+        retry_timeout: args.storage.retry_timeout_seconds.as_duration(),
         stall_timeout: args.storage.stall_timeout_seconds.as_duration(),
         warmup_seconds,
         commit_interval: args.commit.interval(),

@@ -169,6 +169,8 @@ pub struct StepReport {
     pub marks: Vec<Mark>,
     /// What the store did wrong on purpose, by rule; empty where nothing was asked for.
     pub faults: Vec<FaultCount>,
+    /// The longest that the bench itself stood still, and an embedded store with it, in seconds.
+    pub bench_pause_seconds: f64,
     /// How much more memory each role held at its end.
     pub rss_growth: RssGrowth,
     /// The producer's account.

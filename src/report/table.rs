@@ -133,15 +133,22 @@ fn stalls(step: &StepReport) -> Option<String> {
     let (producer, consumer) = (step.producer.store_stalls, step.consumer.store_stalls);
     let stalls = if producer.longest_seconds > consumer.longest_seconds { producer } else { consumer };
     let (count, total, longest) = (stalls.count, stalls.total_seconds, stalls.longest_seconds);
+    let bench = match step.bench_pause_seconds {
+        // Only one that is about as long explains it.
+        pause if pause >= longest / 2.0 => {
+            format!(", while the bench itself (and an embedded store) stood still for {pause:.1} s")
+        }
+        _ => String::new(),
+    };
     let caught_up = match step.consumer.recovery_seconds {
         Some(seconds) => format!("caught up {seconds:.1} s after its answer"),
         None => "nothing was due after its answer".to_owned(),
     };
     match count {
         0 => None,
-        1 => Some(format!("the store did not answer for {longest:.1} s; {caught_up}")),
+        1 => Some(format!("the store did not answer for {longest:.1} s{bench}; {caught_up}")),
         _ => Some(format!(
-            "the store did not answer {} times, for {total:.1} s together and {longest:.1} s at the longest; {caught_up}",
+            "the store did not answer {} times, for {total:.1} s together and {longest:.1} s at the longest{bench}; {caught_up}",
             grouped(count)
         )),
     }

@@ -82,6 +82,7 @@ fn nothing_measured() -> StepReport {
         timeline_start_us: None,
         marks: Vec::new(),
         faults: Vec::new(),
+        bench_pause_seconds: 0.0,
         rss_growth: RssGrowth { producer: None, consumer: None },
         producer,
         consumer,

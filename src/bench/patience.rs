@@ -1,0 +1,138 @@
+//! How long a bench waits for its roles.
+//!
+//! Measured in time in which the bench itself runs: a second that it was stopped for is no second of anybody's
+//! silence, and puts every deadline off.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, Interval, MissedTickBehavior};
+
+/// A tick at the end of each second of the bench.
+pub(super) struct Ticks {
+    seconds: Interval,
+    longest_pause: Duration,
+}
+
+/// A tick that is later than this says that the bench stood still.
+const LATE: Duration = Duration::from_millis(500);
+
+impl Ticks {
+    pub(super) fn begin() -> Self {
+        let second = Duration::from_secs(1);
+        let mut seconds = tokio::time::interval_at(Instant::now() + second, second);
+        seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self { seconds, longest_pause: Duration::ZERO }
+    }
+
+    /// Waits for the end of a second; gives how long the bench stood still in it. Cancel safe.
+    pub(super) async fn next(&mut self) -> Duration {
+        let due = self.seconds.tick().await;
+        let late = Instant::now() - due;
+        if late < LATE {
+            return Duration::ZERO;
+        }
+        self.longest_pause = self.longest_pause.max(late);
+        late
+    }
+
+    /// The longest that the bench stood still.
+    pub(super) fn longest_pause(&self) -> Duration {
+        self.longest_pause
+    }
+}
+
+/// For how long a role has said nothing. Each says something every second, unless it waits for the store, and that has
+/// deadlines of its own.
+pub(super) struct Silence {
+    seconds: u64,
+    most_seconds: u64,
+}
+
+impl Silence {
+    pub(super) fn of_at_most(most: Duration) -> Self {
+        Self { seconds: 0, most_seconds: most.as_secs() }
+    }
+
+    /// It said something.
+    pub(super) fn ends(&mut self) {
+        self.seconds = 0;
+    }
+
+    /// It said nothing for another second; what is wrong with it, once that is too long.
+    pub(super) fn goes_on(&mut self) -> Option<String> {
+        self.seconds += 1;
+        (self.seconds > self.most_seconds).then(|| {
+            format!("has said nothing for {} s; is it stopped (SIGSTOP) or frozen?", self.most_seconds)
+        })
+    }
+}
+
+/// A consumer's time to catch up, or to end. Time in which the store doesn't answer is not counted, up to a limit.
+pub(super) struct Drain {
+    until: Instant,
+    most: Duration,
+    /// How long the store had not answered the consumer when it began.
+    unanswered_before: Duration,
+}
+
+impl Drain {
+    pub(super) fn begin(timeout: Duration, most: Duration, unanswered_before: Duration) -> Self {
+        Self { until: Instant::now() + timeout, most, unanswered_before }
+    }
+
+    /// The bench stood still for this long.
+    pub(super) fn put_off(&mut self, pause: Duration) {
+        self.until += pause;
+    }
+
+    /// When it is over, the store not having answered for this long by now.
+    pub(super) fn ends(&self, unanswered: Duration) -> Instant {
+        self.until + unanswered.saturating_sub(self.unanswered_before).min(self.most)
+    }
+}
+
+/// Waits until then; for ever where there is no deadline.
+pub(super) async fn sleep_until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drain_is_longer_by_what_the_store_did_not_answer_up_to_a_limit() {
+        let seconds = Duration::from_secs;
+        let mut drain = Drain::begin(seconds(60), seconds(120), seconds(7));
+        for (unanswered, longer) in [(7, 0), (0, 0), (37, 30), (127, 120), (500, 120)] {
+            assert_eq!(drain.ends(seconds(unanswered)), drain.until + seconds(longer), "{unanswered}");
+        }
+        let until = drain.ends(seconds(37));
+        drain.put_off(seconds(9));
+        assert_eq!(drain.ends(seconds(37)), until + seconds(9), "the bench stood still meanwhile");
+    }
+
+    #[test]
+    fn a_silence_is_too_long_once_its_seconds_are_over() {
+        let mut silence = Silence::of_at_most(Duration::from_secs(3));
+        assert!((0..3).all(|_| silence.goes_on().is_none()));
+        silence.ends();
+        assert!((0..3).all(|_| silence.goes_on().is_none()));
+        assert!(silence.goes_on().unwrap().contains("nothing for 3 s"));
+    }
+
+    #[tokio::test]
+    async fn a_pause_of_the_bench_is_one_late_tick() {
+        let mut ticks = Ticks::begin();
+        assert_eq!(ticks.next().await, Duration::ZERO);
+        // Nothing of this runtime runs meanwhile.
+        std::thread::sleep(Duration::from_millis(3_500));
+        let late = ticks.next().await;
+        assert!(late >= Duration::from_secs(2), "{late:?}");
+        assert_eq!(ticks.longest_pause(), late);
+        assert_eq!(ticks.next().await, Duration::ZERO);
+    }
+}
