@@ -10,7 +10,7 @@ use crate::clock::{Anchor, monotonic_ns};
 use crate::events::{ConsumerSummary, Ended, Requests, StoreStalls};
 use crate::machine::Effort;
 use crate::measure::{Ledger, Meter, Percentiles};
-use crate::queue::{Consumer, Lake, LostFile, ProducerEpoch, ReceivedBatch};
+use crate::queue::{Consumer, Lake, LostFile, ProducerEpoch, ReceivedBatch, Start};
 
 /// The clock is read at least once for this many messages of a batch.
 const MESSAGES_A_CLOCK_READ: u64 = 1_000;
@@ -56,7 +56,10 @@ impl Tally {
             interval_messages: 0,
             last_due_us: None,
             meter: Meter::new(config.warmup.as_micros() as i64),
-            ledger: Ledger::default(),
+            ledger: match config.queue.start {
+                Start::Earliest => Ledger::default(),
+                Start::Latest | Start::Version(_) => Ledger::midway(),
+            },
             received: 0,
             unreadable: 0,
             retractions: 0,
@@ -119,7 +122,8 @@ impl Tally {
         self.lost_rows = self.lost_rows.saturating_add(rows);
         match lost.origin {
             Some(origin) => {
-                self.ledger.committed(&origin.by, origin.first_seq.saturating_add(origin.rows));
+                let end = origin.first_seq.saturating_add(origin.rows);
+                self.ledger.committed(&origin.by, origin.first_seq..end);
             }
             None => self.lost_untracked = self.lost_untracked.saturating_add(rows),
         }

@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 /// One stream's account.
 #[derive(Clone, Debug, Default)]
 struct Stream {
+    /// The first number that was to come.
+    from: u64,
     /// Start to end (exclusive) of each run of numbers seen.
     seen: BTreeMap<u64, u64>,
     received: u64,
@@ -76,12 +78,12 @@ impl Stream {
     /// The numbers that should have come and did not.
     fn gaps(&self) -> Vec<Range<u64>> {
         let mut gaps = Vec::new();
-        let mut next = 0;
+        let mut next = self.from;
         for (&start, &end) in &self.seen {
             if start > next {
                 gaps.push(next..start);
             }
-            next = end;
+            next = next.max(end);
         }
         let count = self.committed.max(self.ended_with.unwrap_or(0));
         if count > next {
@@ -100,11 +102,21 @@ impl Stream {
 #[derive(Clone, Debug)]
 pub struct Ledger<K> {
     streams: BTreeMap<K, Stream>,
+    /// Whether streams may have begun before us.
+    is_midway: bool,
 }
 
 impl<K> Default for Ledger<K> {
+    /// Of streams that are followed from their beginning.
     fn default() -> Self {
-        Self { streams: BTreeMap::new() }
+        Self { streams: BTreeMap::new(), is_midway: false }
+    }
+}
+
+impl<K> Ledger<K> {
+    /// Of streams that may have begun before: what came of one before the first that is told of it isn't asked for.
+    pub fn midway() -> Self {
+        Self { streams: BTreeMap::new(), is_midway: true }
     }
 }
 
@@ -112,20 +124,20 @@ impl<K: Ord + Clone> Ledger<K> {
     /// Messages `numbers` of a stream came, in this order.
     pub fn record(&mut self, stream: &K, numbers: Range<u64>) {
         if !numbers.is_empty() {
-            self.stream(stream).record(numbers);
+            self.stream(stream, numbers.start).record(numbers);
         }
     }
 
-    /// A stream's messages below the number `end` were committed: those that don't come are lost, even if no later
-    /// one does.
-    pub fn committed(&mut self, stream: &K, end: u64) {
-        let stream = self.stream(stream);
-        stream.committed = stream.committed.max(end);
+    /// Messages `numbers` of a stream were committed: those of them, and of the ones before, that don't come are
+    /// lost, even if no later one does.
+    pub fn committed(&mut self, stream: &K, numbers: Range<u64>) {
+        let stream = self.stream(stream, numbers.start);
+        stream.committed = stream.committed.max(numbers.end);
     }
 
     /// A stream ended, having held `count` messages.
     pub fn end(&mut self, stream: &K, count: u64) {
-        self.stream(stream).ended_with = Some(count);
+        self.stream(stream, count).ended_with = Some(count);
     }
 
     /// How many streams have ended.
@@ -155,10 +167,12 @@ impl<K: Ord + Clone> Ledger<K> {
         Integrity { streams }
     }
 
-    fn stream(&mut self, key: &K) -> &mut Stream {
+    /// A stream, of which this number is told.
+    fn stream(&mut self, key: &K, number: u64) -> &mut Stream {
         // Looked up before it is inserted: a key is cloned once a stream, not once a batch.
         if !self.streams.contains_key(key) {
-            self.streams.insert(key.clone(), Stream::default());
+            let from = if self.is_midway { number } else { 0 };
+            self.streams.insert(key.clone(), Stream { from, ..Stream::default() });
         }
         self.streams.entry(key.clone()).or_default()
     }
@@ -256,6 +270,24 @@ mod tests {
         assert_eq!((longer.lost, longer.beyond_end), (0, 2));
         let never_came = account(&[], Some(8));
         assert_eq!(never_came.lost, 8);
+    }
+
+    #[test]
+    fn what_came_before_us_is_not_lost() {
+        let mut ledger = Ledger::midway();
+        ledger.record(&0u8, 100..110);
+        ledger.record(&0, 115..120);
+        ledger.end(&0, 125);
+        // Of this one the first that is told is a file that can't be read, of that one the end alone.
+        ledger.committed(&1, 50..60);
+        ledger.record(&1, 60..70);
+        ledger.end(&2, 1000);
+        ledger.record(&3, 0..10);
+        let lost: Vec<_> =
+            ledger.integrity().streams.into_iter().map(|one| (one.lost, one.first_lost)).collect();
+        let expected =
+            [(10, vec![(110, 114), (120, 124)]), (10, vec![(50, 59)]), (0, Vec::new()), (0, Vec::new())];
+        assert_eq!(lost, expected);
     }
 
     proptest! {

@@ -150,6 +150,26 @@ fn a_consumer_that_starts_at_a_version_receives_what_is_there_from_it_on() {
 }
 
 #[test]
+fn what_a_stream_held_before_the_version_that_a_consumer_starts_at_is_not_lost() {
+    let store = Store::start();
+    let mut producer = store
+        .s3mq("producer --lake-path midway --rate 1000 --messages 5000 --autocommit-duration-ms 20")
+        .spawn();
+    producer.wait_for_event("progress", |event| event["messages"].as_u64() > Some(500));
+    let mut late = store.s3mq("consumer --lake-path midway --start latest").spawn();
+    late.wait_for_event("ready", |_| true);
+    producer.finish().exits(0);
+    let second = store.s3mq("consumer --lake-path midway --start 2").run();
+    for consumer in [late.finish(), second] {
+        consumer.exits(0);
+        let consumed = consumer.event("consumed");
+        let stream = &consumed["integrity"]["streams"][0];
+        consumer.check(consumed["received"].as_u64() < Some(5000), "it did not start midway");
+        consumer.check(consumed["received"] == stream["received"] && stream["lost"] == 0, stream);
+    }
+}
+
+#[test]
 fn a_consumer_that_finds_nothing_but_lost_files_gives_up_too() {
     let store = Store::start();
     produce(&store, "--lake-path gone --rate 100 --messages 30");
