@@ -3,13 +3,16 @@
 
 Each round is drawn from its seed: some faults of the store (answers that are lost, refusals, resets, stalls, cut
 bodies, entries that stay hidden for a while), and some violence (a role or the store itself is killed and started
-again, or frozen for a moment). Half of the rounds are an `s3mq bench`, the others are producers and a consumer of
-their own. What is kept of a round and compared afterwards, with the faults gone:
+again, or frozen for up to 20 seconds). Half of the rounds are an `s3mq bench`, the others are producers and a consumer
+of their own. The store is the embedded one, or the one that the environment names (MINIO_S3_ENDPOINT and its fellows,
+as scripts/start-seaweedfs.sh prints them) behind `s3mq serve --proxy`. What is kept of a round and compared
+afterwards, with the faults gone:
 
-  produced   what each producer said that it had committed; of one that was killed, what its epoch left in the table
+  produced   what each producer said that it had committed; one that was killed, in its log until then
   table      the rows that the `deltalake` Python package reads: (producer, epoch, seq), each once, from 0 on
              without a gap, in a `_delta_log` without one
-  received   the consumer's ledger, stream by stream; where a consumer was killed, that of the one after it
+  received   the consumer's ledger, stream by stream; where a consumer was killed, that of the one after it, which
+             begins at the beginning or at a version
 
 All three have to be the same set. A round that fails keeps its files and says how to run it again. Needs the Python
 packages deltalake, pyarrow and boto3 (`scripts/start-seaweedfs.sh` makes an environment that has them).
@@ -17,269 +20,106 @@ packages deltalake, pyarrow and boto3 (`scripts/start-seaweedfs.sh` makes an env
 
 import argparse
 import collections
+import itertools
 import json
 import os
 import random
 import re
 import shutil
 import signal
-import socket
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 try:
-    import boto3
-    import botocore.config
-    import pyarrow.parquet
-    from deltalake import DeltaTable
+    from chaos_store import Embedded, Failure, Process, Proxied, draw_faults, last_line, toml
+    from chaos_table import Table
 except ImportError as error:
     sys.exit(f"chaos.py needs the Python packages deltalake, pyarrow and boto3 ({error})")
 
 ROOT = Path(__file__).resolve().parent.parent
-BUCKET, ACCESS_KEY, SECRET_KEY = "chaos", "chaoskey", "chaossecret"
 # Short ones, so that a round that waits for a lost answer is over in seconds.
 DEADLINES = ["--request-timeout-seconds=2", "--retry-timeout-seconds=20", "--stall-timeout-seconds=60"]
-LOG = "*_delta_log/*.json"
-FIRED = re.compile(r"fault rule=.* action=\"?([a-z-]+)")
-
-
-def draw_faults(rng):
-    """Two to five rules; each may fire often, none makes the store useless."""
-    few, some = rng.uniform(0.01, 0.05), rng.uniform(0.05, 0.2)
-    catalogue = [
-        dict(method="PUT", key=LOG, probability=some, action="apply-then-reset"),
-        dict(method="PUT", key=LOG, probability=some, action="apply-then-status", status=500),
-        dict(method="PUT", key="*.parquet", probability=some, action="apply-then-reset"),
-        dict(method="PUT", key=LOG, probability=some, action="reset"),
-        dict(method="PUT", key=LOG, probability=some, action="status", status=409),
-        dict(method=["PUT", "GET"], probability=some, action="status", status=503),
-        dict(method=["PUT", "GET"], probability=few, action="status", status=500),
-        dict(method=["PUT", "GET"], probability=few, action="status", status=429),
-        dict(probability=few, action="reset"),
-        dict(method="GET", key="*.parquet", probability=some, action="truncate", bytes=rng.randrange(1, 2000)),
-        dict(method="GET", key=LOG, probability=few, action="truncate", bytes=rng.randrange(1, 200)),
-        dict(method="GET", key="*.parquet", probability=few, action="slow-body", bytes_per_second=rng.randrange(2_000, 50_000)),
-        dict(method="GET", key=LOG, probability=few, action="hide", reads=rng.randrange(1, 6)),
-        dict(method=["PUT", "GET"], probability=few, action="delay", delay_ms=rng.randrange(5, 400)),
-        dict(method=["PUT", "GET"], nth=rng.randrange(30, 120), action="stall", seconds=rng.choice([1, 3, 5])),
-        dict(key="*.parquet", action="bandwidth", bytes_per_second=rng.randrange(300_000, 3_000_000)),
-    ]
-    return rng.sample(catalogue, rng.randrange(2, 6))
-
-
-def toml(seed, rules):
-    def value(of):
-        return json.dumps(of)
-
-    lines = [f"seed = {seed}"]
-    for rule in rules:
-        lines += ["", "[[rule]]", *(f"{name} = {value(of)}" for name, of in rule.items())]
-    return "\n".join(lines) + "\n"
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-class Failure(Exception):
-    """A round in which something did not hold."""
-
-
-class Process:
-    """A started s3mq, its output in files of the round's directory."""
-
-    def __init__(self, binary, directory, name, arguments, environment):
-        self.name, self.arguments = name, arguments
-        self.out, self.err = directory / f"{name}.out", directory / f"{name}.err"
-        with open(self.out, "ab") as out, open(self.err, "ab") as err:
-            self.process = subprocess.Popen(
-                [binary, *arguments], stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment
-            )
-
-    def is_running(self):
-        return self.process.poll() is None
-
-    def signal(self, number):
-        if self.is_running():
-            self.process.send_signal(number)
-
-    def wait(self, seconds):
-        try:
-            return self.process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            raise Failure(f"{self.name} hangs: still there after {seconds:.0f} s") from None
-
-    def end(self):
-        """Whatever happens, it is gone after this."""
-        if self.is_running():
-            self.process.send_signal(signal.SIGCONT)
-            self.process.kill()
-        self.process.wait()
-
-    def event(self, name):
-        """The last event of this name that a role told, or None."""
-        events = [json.loads(line) for line in self.out.read_text().splitlines() if line.startswith("{")]
-        return next((event for event in reversed(events) if event.get("event") == name), None)
-
-
-class Store:
-    """`s3mq serve` with the round's faults, its objects in files so that it can be killed."""
-
-    def __init__(self, binary, directory, faults):
-        self.binary, self.directory, self.faults, self.lives = binary, directory, faults, 0
-        self.processes = []
-        self.port = free_port()
-        self.endpoint = f"http://127.0.0.1:{self.port}"
-
-    def start(self, faults):
-        self.lives += 1
-        arguments = ["serve", f"--listen=127.0.0.1:{self.port}", f"--data-dir={self.directory / 'objects'}", f"--bucket={BUCKET}"]
-        arguments += [f"--faults={faults}"] if faults else []
-        environment = {**os.environ, "S3MQ_SERVE_ACCESS_KEY": ACCESS_KEY, "S3MQ_SERVE_SECRET_KEY": SECRET_KEY, "RUST_LOG": "s3mq=info"}
-        self.process = Process(self.binary, self.directory, f"store-{self.lives}", arguments, environment)
-        self.processes.append(self.process)
-        deadline = time.monotonic() + 20
-        while True:
-            try:
-                return socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-            except OSError:
-                if time.monotonic() > deadline or not self.process.is_running():
-                    raise Failure(f"the store does not start: {last_line(self.process.err)}") from None
-                time.sleep(0.02)
-
-    def kill_and_restart(self, pause):
-        self.process.end()
-        time.sleep(pause)
-        self.start(self.faults)
-
-    def without_faults(self):
-        self.process.signal(signal.SIGTERM)
-        self.process.wait(10)
-        self.start(None)
-
-    def fired(self):
-        """How often each action fired, from the log lines of all its lives."""
-        counts = collections.Counter()
-        for log in self.directory.glob("store-*.err"):
-            counts.update(FIRED.findall(re.sub(r"\x1b\[[0-9;]*m", "", log.read_text())))
-        return counts
-
-    def environment(self):
-        return {
-            **os.environ,
-            "MINIO_S3_ENDPOINT": self.endpoint,
-            "MINIO_S3_BUCKET": BUCKET,
-            "MINIO_S3_ACCESS_KEY": ACCESS_KEY,
-            "MINIO_S3_SECRET_ACCESS_KEY": SECRET_KEY,
-        }
-
-
-class Table:
-    """What the store holds in the end, read by others' readers."""
-
-    def __init__(self, store, path):
-        options = {
-            "AWS_ENDPOINT_URL": store.endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1",
-            "AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
-        }  # fmt: skip
-        s3 = boto3.client(
-            "s3", endpoint_url=store.endpoint, aws_access_key_id=ACCESS_KEY, aws_secret_access_key=SECRET_KEY,
-            region_name="us-east-1", config=botocore.config.Config(s3={"addressing_style": "path"}),
-        )  # fmt: skip
-
-        def get(key):
-            return s3.get_object(Bucket=BUCKET, Key=key)["Body"].read()
-
-        pages = s3.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=f"{path}/_delta_log/")
-        keys = [item["Key"] for page in pages for item in page.get("Contents", ())]
-        entries = sorted(key for key in keys if re.fullmatch(r"\d{20}\.json", key.rsplit("/", 1)[1]))
-        self.versions = len(entries)
-        numbers = [int(key.rsplit("/", 1)[1][:20]) for key in entries]
-        if numbers != list(range(len(numbers))):
-            raise Failure(f"the log has gaps: {numbers}")
-        self.streams, self.ends = collections.defaultdict(list), {}
-        for key in entries:
-            for action in map(json.loads, get(key).splitlines()):
-                if "add" in action:
-                    self.take(path, action["add"], get)
-                end = action.get("commitInfo", {}).get("s3mq.end")
-                if end:
-                    self.ends[end["epoch"]] = end["count"]
-        for stream, numbers in self.streams.items():
-            twice = [number for number, times in collections.Counter(numbers).items() if times > 1]
-            if twice:
-                raise Failure(f"the table holds messages twice: {stream}: {twice[:10]}")
-            if sorted(numbers) != list(range(len(numbers))):
-                missing = sorted(set(range(max(numbers) + 1)) - set(numbers))
-                raise Failure(f"the table misses messages: {stream}: {missing[:10]}")
-        rows = DeltaTable(f"s3://{BUCKET}/{path}", storage_options=options).to_pyarrow_table().num_rows
-        if rows != len(self):
-            raise Failure(f"deltalake reads {rows} rows, the log says {len(self)}")
-
-    def take(self, path, add, get):
-        rows = pyarrow.parquet.read_table(pyarrow.BufferReader(get(f"{path}/{add['path']}")), columns=["seq"])
-        self.streams[add["tags"]["s3mq.epoch"]] += rows["seq"].to_pylist()
-
-    def __len__(self):
-        return sum(map(len, self.streams.values()))
+COMMITTED = re.compile(r"committed version=(\d+) messages=(\d+) epoch=([0-9a-f-]{36})")
 
 
 class Round:
-    def __init__(self, binary, directory, seed, seconds):
-        self.binary, self.directory, self.rng, self.seconds = binary, directory, random.Random(seed), seconds
+    """One round; `lost` and `doubled` are messages, of the table and of the consumer together."""
+
+    def __init__(self, binary, directory, seed, seconds, longest_freeze, store):
+        self.binary, self.directory, self.rng = binary, directory, random.Random(seed)
+        self.seconds, self.longest_freeze = seconds, longest_freeze
         self.rules = draw_faults(self.rng)
         self.kind = self.rng.choice(["bench", "roles"])
-        self.kills, self.processes = collections.Counter(), []
+        self.violent, self.processes, self.killed = collections.Counter(), [], []
+        self.lost = self.doubled = 0
         self.rate, self.commit_ms = self.rng.choice([200, 2_000, 10_000]), self.rng.choice([20, 50, 100])
         faults = directory / "faults.toml"
         faults.write_text(toml(seed, self.rules))
-        self.store = Store(binary, directory, faults)
+        self.store = store(binary, directory, faults)
 
     def start(self, name, arguments):
-        process = Process(self.binary, self.directory, name, arguments, self.store.environment())
+        environment = {**self.store.environment(), "RUST_LOG": "s3mq=debug"}
+        process = Process(self.binary, self.directory, name, arguments, environment)
         self.processes.append(process)
         return process
 
-    def violence(self, targets):
+    def violence(self, roles):
         """What is done to whom, and when: seconds after the start."""
+        targets = [*roles, "store"] + (["store behind"] if self.store.upstream_pid else [])
         events = []
-        for _ in range(self.rng.choice([0, 1, 1, 2])):
+        for _ in range(self.rng.choice([0, 1, 2, 2, 3])):
             target = self.rng.choice(targets)
-            what = self.rng.choice(["kill", "freeze"]) if target != "bench" else "freeze"
-            events.append((self.rng.uniform(0.5, self.seconds), target, what, self.rng.uniform(0.2, 2.5)))
+            # A bench whose roles are killed has failed; that is for the tests.
+            can_be_killed = target == "store" or (self.kind == "roles" and target in roles)
+            what = self.rng.choice(["kill", "freeze"]) if can_be_killed else "freeze"
+            # As many short as long ones; the store is away for a moment only.
+            freeze = self.longest_freeze ** self.rng.random()
+            pause = freeze if what == "freeze" else self.rng.uniform(0.2, 2.5)
+            events.append((self.rng.uniform(0.5, self.seconds), target, what, pause))
         return sorted(events)
 
-    def freeze(self, process, pause):
-        process.signal(signal.SIGSTOP)
-        time.sleep(pause)
-        process.signal(signal.SIGCONT)
-
-    def suffer(self, events, begun, of):
+    def suffer(self, events, pid):
+        """Does what is on the list; `pid` finds a role's process, or None."""
+        begun = time.monotonic()
         for at, target, what, pause in events:
             time.sleep(max(0.0, begun + at - time.monotonic()))
-            self.kills[f"{what} {target}"] += 1
             if what == "freeze":
-                self.freeze(self.store.process if target == "store" else of(target), pause)
+                own = {"store": self.store.process.process.pid, "store behind": self.store.upstream_pid}
+                done = self.freeze(own[target] if target in own else pid(target), pause)
             elif target == "store":
                 self.store.kill_and_restart(pause)
+                done = True
             else:
-                self.restart(target)
+                done = self.restart(target)
+            if done:
+                self.violent[f"{what} {target.split()[0] if target != 'store behind' else target}"] += 1
+
+    @staticmethod
+    def freeze(pid, pause):
+        try:
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(pause)
+            os.kill(pid, signal.SIGCONT)
+            return True
+        except (ProcessLookupError, TypeError):
+            return False
 
     def run(self):
         try:
             self.store.start(self.store.faults)
             received, produced = self.of_bench() if self.kind == "bench" else self.of_roles()
-            self.store.without_faults()
+            self.store.lay_bare()
             table = Table(self.store, self.path)
-            self.compare(table, received, produced)
+            problems = table.check() + self.compare(table, received, produced)
+            self.lost, self.doubled = self.lost + table.missing, self.doubled + table.twice
+            if problems:
+                raise Failure("; ".join(problems))
+            self.store.clear()
             return {
                 "versions": table.versions, "committed": sum(one["committed"] for one in produced), "table": len(table),
-                "received": received["received"],
+                "received": received["received"], "recovery": received["recovery_seconds"] or 0.0,
             }  # fmt: skip
         finally:
             for process in [*self.processes, *self.store.processes]:
@@ -288,13 +128,13 @@ class Round:
     def of_bench(self):
         out = self.directory / "results"
         rate = str(self.rate)
-        self.path = f"chaos/{rate}"
+        self.path, self.first_version = f"{self.store.prefix}/{rate}", 0
         bench = self.start("bench", [
-            "bench", "--s3-backend=minio", "--prefix=chaos", "--keep-data", f"--output-dir={out}", "--quiet", "--range-start", rate,
-            "--range-end", rate, "--range-step", "1", f"--seconds-to-stream={self.seconds}",
+            "bench", "--s3-backend=minio", f"--prefix={self.store.prefix}", "--keep-data", f"--output-dir={out}", "--quiet",
+            "--range-start", rate, "--range-end", rate, "--range-step", "1", f"--seconds-to-stream={self.seconds}",
             f"--autocommit-duration-ms={self.commit_ms}", "--checkpoint-interval=20", "--drain-timeout-seconds=60", *DEADLINES,
         ])  # fmt: skip
-        self.suffer(self.violence(["store"]), time.monotonic(), None)
+        self.suffer(self.violence(["producer", "consumer"]), bench.child)
         code = bench.wait(self.seconds + 180)
         if code != 0:
             raise Failure(f"the bench ends with exit code {code}: {last_line(bench.err)}")
@@ -302,17 +142,16 @@ class Round:
         return result["consumer"], [result["producer"]]
 
     def of_roles(self):
-        self.path = "chaos/table"
+        self.path, self.first_version = f"{self.store.prefix}/table", 0
         self.count = self.rng.choice([1, 1, 2, 4])
         # Now and then two producers share one id: their epochs tell them apart.
         shared = self.rng.random() < 0.3
         self.ids = [0 if shared else number for number in range(self.count)]
         self.serial = collections.Counter()
         self.live = {"consumer": self.consumer()}
-        self.past = []
         for number in range(self.count):
             self.live[f"producer {number}"] = self.producer(number)
-        self.suffer(self.violence([*self.live, "store"]), time.monotonic(), self.live.get)
+        self.suffer(self.violence([*self.live]), lambda role: self.live[role].process.pid if self.live[role].is_running() else None)
         for name, process in sorted(self.live.items(), key=lambda item: item[0] == "consumer"):
             code = process.wait(self.seconds + 180)
             if code != 0:
@@ -328,7 +167,7 @@ class Round:
     def consumer(self):
         return self.start(self.name("consumer"), [
             "consumer", f"--lake-path={self.path}", f"--producers={self.count}", f"--autocommit-duration-ms={self.commit_ms}",
-            "--drain-timeout-seconds=60", *DEADLINES,
+            f"--start={self.first_version or 'earliest'}", "--drain-timeout-seconds=60", *DEADLINES,
         ])  # fmt: skip
 
     def producer(self, number):
@@ -339,36 +178,66 @@ class Round:
         ])  # fmt: skip
 
     def restart(self, role):
-        """Kills it with -9 and starts its successor, unless it was through."""
-        if not self.live[role].is_running():
-            return
-        self.live[role].end()
-        self.live[role] = self.consumer() if role == "consumer" else self.producer(int(role.split()[1]))
+        """Kills it with -9 and starts its successor, unless it is through or about to be."""
+        process = self.live[role]
+        is_through = role != "consumer" and process.age() > self.seconds
+        if not process.is_running() or is_through:
+            return False
+        process.end()
+        self.killed.append(process)
+        if role == "consumer":
+            self.first_version = self.rng.choice([0, self.some_version()])
+            self.live[role] = self.consumer()
+        else:
+            self.live[role] = self.producer(int(role.split()[1]))
+        return True
+
+    def some_version(self):
+        """One that is there, so early that no stream has ended before."""
+        told = [self.told(process) for process in self.processes if process.name.startswith("producer")]
+        last = max((versions[-1][0] for versions in told if versions), default=0)
+        # The end of a stream is a commit that brings no messages.
+        ends = [after[0] for versions in told for before, after in itertools.pairwise(versions) if before[1] == after[1]]
+        return self.rng.randint(0, min([last, *ends]))
+
+    @staticmethod
+    def told(process):
+        """Each commit that a producer was told of: version, messages until then, epoch."""
+        return [(int(version), int(messages), epoch) for version, messages, epoch in COMMITTED.findall(process.log())]
 
     def compare(self, table, consumed, produced):
-        told = {one["epoch"]: one["committed"] for one in produced}
-        for epoch, committed in told.items():
-            held = len(table.streams.get(epoch, ()))
-            if committed != held or table.ends.get(epoch) != committed:
-                raise Failure(f"{epoch}: {committed} reported as committed, {held} in the table, ends with {table.ends.get(epoch)}")
-        # An epoch that nobody reported is one of a producer that was killed: its stream is open.
-        if set(table.ends) - set(told):
-            raise Failure(f"streams that nobody reported: {set(table.ends) - set(told)}")
+        """What doesn't hold between the producers' word, the table and the consumer's ledger."""
+        problems = []
+        for one in produced:
+            epoch, committed = one["epoch"], one["committed"]
+            held, (_, ends_with) = len(table.streams.get(epoch, ())), table.ends.get(epoch, (None, None))
+            if not committed == held == ends_with:
+                self.lost += max(0, committed - held)
+                problems.append(f"{epoch}: {committed} reported as committed, {held} in the table, ends with {ends_with}")
+        # What a producer that was killed had been told is there; what it hadn't may be.
+        for process in self.killed:
+            for version, messages, epoch in self.told(process):
+                until_then = sum(at <= version for at, _ in table.streams.get(epoch, ()))
+                if until_then != messages:
+                    self.lost += max(0, messages - until_then)
+                    problems.append(f"{epoch}: {messages} told until version {version}, {until_then} in the table")
+                    break
+        if set(table.ends) - {one["epoch"] for one in produced}:
+            problems.append(f"streams that nobody reported: {set(table.ends)}")
         received = {one["stream"]["epoch"]: one for one in consumed["integrity"]["streams"]}
-        for epoch, numbers in table.streams.items():
-            one = received.pop(epoch, None)
+        wanted = {epoch: count for epoch, count in table.since(self.first_version).items() if count}
+        for epoch, count in wanted.items():
+            one = received.pop(epoch, None) or dict(received=0, lost=count, duplicated=0, out_of_order=0, beyond_end=0)
+            self.doubled += one["duplicated"]
+            self.lost += max(one["lost"], count - (one["received"] - one["duplicated"]))
             # Lost are none, so that as many as there are, none twice, are all of them.
-            if one is None or (one["received"], one["lost"], one["duplicated"], one["out_of_order"], one["beyond_end"]) != (len(numbers), 0, 0, 0, 0):
-                raise Failure(f"{epoch}: {len(numbers)} in the table, received: {one}")
-        if any(one["received"] for one in received.values()):
-            raise Failure(f"received what the table does not hold: {received}")
-        if consumed["received"] != len(table):
-            raise Failure(f"{consumed['received']} received, {len(table)} in the table")
-
-
-def last_line(path):
-    lines = path.read_text().strip().splitlines()
-    return lines[-1] if lines else "nothing on standard error"
+            if (one["received"], one["lost"], one["duplicated"], one["out_of_order"], one["beyond_end"]) != (count, 0, 0, 0, 0):
+                problems.append(f"{epoch}: {count} in the table from version {self.first_version} on, received: {one}")
+        if any(one["received"] or one["lost"] for one in received.values()):
+            problems.append(f"received what the table does not hold: {received}")
+        if consumed["received"] != sum(wanted.values()):
+            problems.append(f"{consumed['received']} received, {sum(wanted.values())} in the table")
+        return problems
 
 
 def main():
@@ -378,16 +247,24 @@ def main():
     parser.add_argument("--rounds", type=int, default=20, help="how many [default: 20]")
     parser.add_argument("--seed", type=int, default=1, help="of the first round; the others count on [default: 1]")
     parser.add_argument("--seconds", type=int, default=8, help="that each round streams for [default: 8]")
+    parser.add_argument("--longest-freeze", type=float, default=20, help="in seconds, 1 at least [default: 20]")
+    parser.add_argument("--store", choices=["embedded", "proxy", "both"], default="both" if Proxied.is_possible() else "embedded",
+                        help="where `both`, every other round [default: both where the environment names a store]")  # fmt: skip
     parser.add_argument("--output", type=Path, help="write what was found as JSON to this file")
     arguments = parser.parse_args()
     if not os.access(arguments.binary, os.X_OK):
         parser.error(f"{arguments.binary} is no program: build it, or name another with --binary")
-    fired, kills, rows, failed = collections.Counter(), collections.Counter(), [], 0
-    print("| seed | kind | rate/s | faults fired | killed, frozen | versions | said to be committed | in the table | received | result |")
-    print("|---|---|---|---|---|---|---|---|---|---|", flush=True)
+    if arguments.store != "embedded" and not Proxied.is_possible():
+        parser.error("--store proxy needs a store: set MINIO_S3_ENDPOINT and its fellows")
+    stores = {"embedded": [Embedded], "proxy": [Proxied], "both": [Embedded, Proxied]}[arguments.store]
+    fired, violent, rows, failed = collections.Counter(), collections.Counter(), [], 0
+    print("| seed | store | kind | rate/s | faults fired | killed, frozen | versions | said to be committed | in the table | received "
+          "| recovery s | result |")  # fmt: skip
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
     for seed in range(arguments.seed, arguments.seed + arguments.rounds):
         directory = Path(tempfile.mkdtemp(prefix=f"s3mq-chaos-{seed}-"))
-        one = Round(arguments.binary, directory, seed, arguments.seconds)
+        store = stores[seed % len(stores)]
+        one = Round(arguments.binary, directory, seed, arguments.seconds, arguments.longest_freeze, store)
         found, problem = {}, None
         try:
             found = one.run()
@@ -395,26 +272,29 @@ def main():
             problem = str(error)
         counts = one.store.fired()
         fired.update(counts)
-        kills.update(one.kills)
+        violent.update(one.violent)
         row = {
-            "seed": seed, "kind": one.kind, "rate": one.rate, "rules": one.rules, "fired": dict(counts), "kills": dict(one.kills),
-            **found, "problem": problem,
+            "seed": seed, "store": store.name, "kind": one.kind, "rate": one.rate, "rules": one.rules, "fired": dict(counts),
+            "violence": dict(one.violent), "lost": one.lost, "doubled": one.doubled, **found, "problem": problem,
         }  # fmt: skip
         rows.append(row)
-        cells = [seed, one.kind, one.rate, shown(counts), shown(one.kills)]
-        cells += [*found.values(), "whole"] if found else ["", "", "", "", f"**{problem}**"]
-        print("|", " | ".join(map(str, cells)), "|", flush=True)
+        cells = [seed, store.name, one.kind, one.rate, shown(counts), shown(one.violent)]
+        cells += [*found.values(), "whole"] if found else ["", "", "", "", "", f"**{problem}**"]
+        print("|", " | ".join(f"{cell:.1f}" if isinstance(cell, float) else str(cell) for cell in cells), "|", flush=True)
         if problem:
             failed += 1
-            print(f"round {seed} failed; its files: {directory}; again: scripts/chaos.py --rounds 1 --seed {seed} "
-                  f"--seconds {arguments.seconds}", file=sys.stderr)  # fmt: skip
+            print(f"round {seed} failed; its files: {directory}; again: scripts/chaos.py --rounds 1 --seed {seed} --store {store.name} "
+                  f"--seconds {arguments.seconds} --longest-freeze {arguments.longest_freeze:g}", file=sys.stderr)  # fmt: skip
         else:
             shutil.rmtree(directory)
-    messages = sum(row.get("received", 0) for row in rows)
+
+    def total(name):
+        return sum(row.get(name, 0) for row in rows)
+
     print(
         f"\n{len(rows)} rounds, {failed} failed; {sum(fired.values()):,} faults fired ({shown(fired)}); "
-        f"{sum(kills.values())} kills and freezes ({shown(kills)}); {messages:,} messages, "
-        f"{'none lost, none doubled' if not failed else 'see above'}"
+        f"{sum(violent.values())} kills and freezes ({shown(violent)}); {total('received'):,} messages, "
+        f"{total('lost'):,} lost, {total('doubled'):,} doubled; longest recovery {max(row.get('recovery', 0.0) for row in rows):.1f} s"
     )
     if arguments.output:
         arguments.output.write_text(json.dumps({"rounds": rows}, indent=2) + "\n")

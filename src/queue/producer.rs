@@ -307,6 +307,13 @@ impl Pipeline {
         appended.conflicts += u64::from(committed.conflicts);
         appended.last_version = Some(committed.version);
         self.first_version.get_or_insert(committed.version);
+        // Said as soon as it is known, for whoever wants to know what a killed producer had been told.
+        tracing::debug!(
+            "committed version={} messages={} epoch={}",
+            committed.version,
+            appended.messages,
+            self.by.epoch
+        );
         if let Some(notices) = &self.notices {
             // Nobody listening is nobody's loss.
             let _ = notices.send(Notice::Committed { version: committed.version, took_us });
