@@ -19,7 +19,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("measure", &[]),
     ("toml", &[]),
     // Pauses and time stamps; time is read nowhere else.
-    ("server", &["clock", "toml"]),
+    ("server", &["clock", "machine", "toml"]),
     ("storage", &["clock"]),
     ("queue", &["clock", "storage"]),
     ("events", &["machine", "measure", "queue", "storage"]),

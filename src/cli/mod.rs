@@ -39,7 +39,7 @@ pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("S3MQ_CO
 ///
 /// Every option can also be given as the environment variable that its help names; a flag goes before
 /// the variable, and an empty variable counts as not set. RUST_LOG chooses what is logged to standard
-/// error [default: s3mq=warn,s3s=error]. Exit codes: 0 all well, 1 runtime failure, 2 bad usage or
+/// error [default: s3mq=warn]. Exit codes: 0 all well, 1 runtime failure, 2 bad usage or
 /// configuration, 3 committed messages were lost, unreadable, doubled or reordered, 130 interrupted.
 #[derive(Debug, Parser)]
 #[command(name = "s3mq", version = VERSION, arg_required_else_help = true)]
@@ -135,7 +135,7 @@ impl Cli {
 /// Logs go to standard error; `RUST_LOG` chooses what is logged, by default warnings of ours.
 fn start_logging() {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("s3mq=warn,s3s=error"));
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("s3mq=warn"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -38,8 +38,14 @@ pub(super) struct Args {
           value_parser = clap::value_parser!(u64).range(1..=5120))]
     max_object_mib: u64,
 
+    /// The most that is held in memory, in MiB: objects without --data-dir, unfinished uploads, the list of objects.
+    /// A write beyond it is answered 507, InsufficientStorage [default: three quarters of the machine's memory]
+    #[arg(long, env = "S3MQ_MAX_MEMORY_MIB", value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    max_memory_mib: Option<u64>,
+
     /// Be no store, but a proxy before this one, http://host:port, so that --faults and --delay are put in
-    /// front of it; bucket and keys are that store's
+    /// front of it; bucket and keys are that store's. Before one that speaks https alone, start something that takes
+    /// the TLS off, such as stunnel as a client
     #[arg(long, env = "S3MQ_PROXY", value_name = "URL")]
     proxy: Option<Upstream>,
 
@@ -67,7 +73,11 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
 }
 
 async fn proxy(args: Args, upstream: Upstream) -> Result<Exit, Failure> {
-    let its_own = [("--data-dir", args.data_dir.is_some()), ("--bucket", args.bucket.is_some())];
+    let its_own = [
+        ("--data-dir", args.data_dir.is_some()),
+        ("--bucket", args.bucket.is_some()),
+        ("--max-memory-mib", args.max_memory_mib.is_some()),
+    ];
     let given: Vec<_> = its_own.into_iter().filter_map(|(flag, given)| given.then_some(flag)).collect();
     if !given.is_empty() {
         return Err(Failure::usage(format!(
@@ -84,7 +94,7 @@ async fn proxy(args: Args, upstream: Upstream) -> Result<Exit, Failure> {
     let delayed = delays.to_string();
     let faults = args.faults.before_another_store()?;
     let mut stop = signals::watch(args.exit_on_stdin_eof)?;
-    let config = ProxyConfig { listen: args.listen, upstream: upstream.clone(), delays, faults };
+    let config = ProxyConfig { listen: args.listen, delays, faults, ..ProxyConfig::before(upstream.clone()) };
     let proxy = Proxy::start(config).await?;
     say(&format!("# proxy at {}, until Ctrl-C; bucket and keys are those of {upstream}", proxy.endpoint()));
     say_delayed(&delayed);
@@ -112,6 +122,12 @@ async fn store(args: Args) -> Result<Exit, Failure> {
             ));
         }
     };
+    let unless_told = Limits::default();
+    let limits = Limits {
+        max_object_bytes: args.max_object_mib << 20,
+        max_memory_bytes: args.max_memory_mib.map_or(unless_told.max_memory_bytes, |mib| mib << 20),
+        ..unless_told
+    };
     let mut stop = signals::watch(args.exit_on_stdin_eof)?;
     let server = Server::start(Config {
         listen: args.listen,
@@ -121,7 +137,7 @@ async fn store(args: Args) -> Result<Exit, Failure> {
         delays,
         model,
         faults,
-        limits: Limits { max_object_bytes: args.max_object_mib << 20, ..Limits::default() },
+        limits,
     })
     .await?;
     let keys = server.credentials();

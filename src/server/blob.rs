@@ -10,16 +10,18 @@ use std::io;
 use std::ops::Range;
 use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
 use s3s::dto::StreamingBlob;
 use serde::{Deserialize, Serialize};
 
+use super::budget::{ENTRY_BYTES, Held, Piece};
 use crate::clock;
 
 /// An object as the index knows it. It never changes: a write replaces it by another.
 pub(super) struct Object {
     pub(super) about: About,
     pub(super) blob: Box<dyn Blob>,
+    /// For its place in the index; `None` for one that was there when the server started.
+    pub(super) _held: Option<Held>,
 }
 
 /// Everything about an object except its key and its bytes.
@@ -49,6 +51,22 @@ pub(super) struct Attributes {
     pub(super) metadata: Option<HashMap<String, String>>,
 }
 
+impl Attributes {
+    /// What an entry with these and a key takes.
+    pub(super) fn entry_bytes(&self, key: &str) -> u64 {
+        let headers = [
+            &self.cache_control,
+            &self.content_disposition,
+            &self.content_encoding,
+            &self.content_language,
+            &self.content_type,
+        ];
+        let headers = headers.into_iter().flatten().map(String::len);
+        let metadata = self.metadata.iter().flatten().map(|(name, value)| name.len() + value.len());
+        ENTRY_BYTES + (key.len() + headers.chain(metadata).sum::<usize>()) as u64
+    }
+}
+
 /// Keeps bytes.
 pub(super) trait Blobs: Send + Sync + 'static {
     /// Whether its calls wait for a disk, and so do not belong on an async thread.
@@ -57,13 +75,13 @@ pub(super) trait Blobs: Send + Sync + 'static {
     fn create_bucket(&self, bucket: &str) -> io::Result<()>;
     /// Removes a bucket without objects.
     fn delete_bucket(&self, bucket: &str) -> io::Result<()>;
-    /// Keeps the concatenated `chunks`, seen by nobody yet.
+    /// Keeps the concatenated `pieces`, seen by nobody yet.
     fn stage(
         &self,
         bucket: &str,
         key: &str,
         about: &About,
-        chunks: Vec<Bytes>,
+        pieces: Vec<Piece>,
     ) -> io::Result<Box<dyn Staged>>;
 }
 

@@ -10,12 +10,14 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use http::header::SERVER;
-use http::{HeaderMap, HeaderValue, Request};
+use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri};
 use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
+use percent_encoding::percent_decode_str;
+use s3s::dto::StreamingBlob;
 use s3s::service::S3Service;
 use s3s::{Body, HttpError, HttpResponse};
 use tokio::net::{TcpListener, TcpStream};
@@ -25,8 +27,10 @@ use tokio::task::JoinSet;
 use super::delays::{Delays, RequestKind};
 use super::faults::{Injector, Link};
 use super::model::Pacer;
+use super::objects::refuse;
 use super::patience::Patient;
 use super::proxy::Forwarder;
+use super::refusal::Refusal;
 use super::socket::Socket;
 
 /// What the server calls itself, where it has no more to say of itself.
@@ -40,6 +44,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The most that a request's line and headers have. S3 allows keys of 1 KiB and 2 KiB of an object's own headers.
 const MAX_HEADER_BYTES: usize = 64 << 10;
+
+/// The longest key, as in S3.
+const MAX_KEY_BYTES: usize = 1024;
 
 /// Who does the work of a request.
 #[derive(Clone)]
@@ -180,12 +187,34 @@ impl Service<Request<Incoming>> for Served {
     }
 }
 
+/// How long the key is that a path names, which is below a bucket.
+fn key_bytes(uri: &Uri) -> usize {
+    let below_the_bucket = uri.path().splitn(3, '/').nth(2).unwrap_or_default();
+    percent_decode_str(below_the_bucket).count()
+}
+
+/// As S3 says it. The protocol crate would log what it thinks of it.
+async fn refuse_the_key(request: Request<Body>) -> HttpResponse {
+    let method = request.method().clone();
+    let length = key_bytes(request.uri());
+    tracing::warn!("refused a {method} of a key of {length} bytes; a key has at most {MAX_KEY_BYTES}");
+    let too_long = Refusal {
+        status: StatusCode::BAD_REQUEST,
+        code: "KeyTooLongError".to_owned(),
+        message: "A key has at most 1024 bytes.",
+    };
+    refuse(StreamingBlob::from(request.into_body()), too_long).await.answer(&method)
+}
+
 impl Work {
     async fn answer(&self, request: Request<Body>) -> Result<HttpResponse, HttpError> {
         let (method, uri) = (request.method(), request.uri());
         let kind = RequestKind::of(method.as_str(), uri.path(), uri.query());
-        let work = |request| async {
+        let work = |request: Request<Body>| async {
             match &self.worker {
+                Worker::Own(_) if key_bytes(request.uri()) > MAX_KEY_BYTES => {
+                    Ok(refuse_the_key(request).await)
+                }
                 Worker::Own(s3) => s3.call(request).await,
                 Worker::Other(forwarder) => Ok(forwarder.forward(request).await),
             }

@@ -37,6 +37,7 @@ use s3s::dto::StreamingBlob;
 use serde::{Deserialize, Serialize};
 
 use super::blob::{About, Blob, Blobs, Object, Staged};
+use super::budget::Piece;
 use super::error::ServerError;
 use super::store::{Found, Objects};
 
@@ -117,7 +118,7 @@ impl Blobs for Files {
         bucket: &str,
         key: &str,
         about: &About,
-        chunks: Vec<Bytes>,
+        pieces: Vec<Piece>,
     ) -> io::Result<Box<dyn Staged>> {
         let mut header = serde_json::to_vec(&Header { s3mq: FORMAT, key, about: about.clone() })?;
         header.push(b'\n');
@@ -126,8 +127,8 @@ impl Blobs for Files {
         // From here on a failure removes the file again.
         let staged = StagedFile { path, bucket: self.buckets.join(bucket), offset: header.len() as u64 };
         file.write_all(&header)?;
-        for chunk in chunks {
-            file.write_all(&chunk)?;
+        for piece in pieces {
+            file.write_all(&piece.bytes)?;
         }
         Ok(Box::new(staged))
     }
@@ -260,5 +261,5 @@ fn read_object(path: &Path) -> io::Result<Option<(u64, String, Object)>> {
         return Ok(None);
     }
     let blob = Box::new(PublishedFile { path: path.to_owned(), offset });
-    Ok(Some((sequence, header.key, Object { about: header.about, blob })))
+    Ok(Some((sequence, header.key, Object { about: header.about, blob, _held: None })))
 }

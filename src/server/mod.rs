@@ -14,8 +14,8 @@
 //! * **Whole objects.** A reader gets one write's bytes, never a mix of two.
 //! * **Every request is signed.** Anonymous requests are refused; unsigned payloads in a signed
 //!   request are accepted, as S3 does.
-//! * **No request fills the memory or holds the server for ever.** Objects, headers and XML have a most
-//!   ([`Limits`]), and a connection on which nothing moves is ended.
+//! * **Nobody fills the memory or holds the server for ever.** Objects, headers and XML have a most, and so has all
+//!   that is held in memory ([`Limits`]); a connection on which nothing moves is ended.
 //! * With [`Config::data_dir`], **objects outlive the process**: whatever was acknowledged is there
 //!   after a `kill -9`. Nothing is fsynced, so a power cut may lose the last seconds of writes;
 //!   a store whose every PUT waits for the disk is another measurement.
@@ -29,6 +29,7 @@
 
 mod blob;
 mod buckets;
+mod budget;
 mod connections;
 mod credentials;
 mod delays;
@@ -65,6 +66,8 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use crate::machine::memory_bytes;
+use budget::Budget;
 use connections::{Work, Worker};
 use faults::Injector;
 use model::Pacer;
@@ -98,15 +101,25 @@ pub struct Limits {
     /// The most that an object may have, and all parts of an upload together, in bytes. More is refused as soon
     /// as it is known, before it is held.
     pub max_object_bytes: u64,
+    /// The most that is held in memory: objects where there is no [`Config::data_dir`], bodies that are being sent, parts
+    /// of unfinished uploads, and the index, in bytes. A write that there is no room for is answered 507
+    /// `InsufficientStorage`.
+    pub max_memory_bytes: u64,
     /// The longest pause within a request: from one piece of its headers, its body or its answer to the next, and
     /// between two requests of a connection. Then the connection ends.
     pub patience: Duration,
 }
 
 impl Default for Limits {
-    /// Objects of a gibibyte, and two minutes: longer than clients keep connections that they don't use.
+    /// Objects of a gibibyte, three quarters of the machine's memory, and two minutes: longer than clients keep
+    /// connections that they don't use.
     fn default() -> Self {
-        Self { max_object_bytes: 1 << 30, patience: Duration::from_secs(120) }
+        let memory = memory_bytes().unwrap_or(u64::MAX);
+        Self {
+            max_object_bytes: 1 << 30,
+            max_memory_bytes: memory - memory / 4,
+            patience: Duration::from_secs(120),
+        }
     }
 }
 
@@ -141,7 +154,8 @@ impl Server {
         }
         let listener = bind(config.listen).await?;
         // Off the async threads: every file of a data directory is looked into.
-        let store = tokio::task::spawn_blocking(move || open(config.data_dir, &config.buckets))
+        let budget = Budget::new(config.limits.max_memory_bytes);
+        let store = tokio::task::spawn_blocking(move || open(config.data_dir, &config.buckets, budget))
             .await
             .map_err(|panic| ServerError::Start { reason: panic.to_string() })??;
         let credentials = config.credentials.unwrap_or_else(Credentials::random);
@@ -193,6 +207,22 @@ pub struct ProxyConfig {
     pub delays: Delays,
     /// What goes wrong on purpose; `None` is nothing.
     pub faults: Option<Faults>,
+    /// The longest pause within a request, as [`Limits::patience`]: of the client, whose connection ends then, and of
+    /// the store, in whose place a 504 is answered, or whose answer ends halfway.
+    pub patience: Duration,
+}
+
+impl ProxyConfig {
+    /// On a free loopback port, without delays and faults, and as patient as a server.
+    pub fn before(upstream: Upstream) -> Self {
+        Self {
+            listen: (Ipv4Addr::LOCALHOST, 0).into(),
+            upstream,
+            delays: Delays::default(),
+            faults: None,
+            patience: Limits::default().patience,
+        }
+    }
 }
 
 /// A running proxy: another store with this server's delays and faults, whose buckets and keys it has.
@@ -204,13 +234,13 @@ impl Proxy {
     /// Starts a proxy that is bound and accepting when this returns. It doesn't try the store out.
     pub async fn start(config: ProxyConfig) -> Result<Self, ServerError> {
         let listener = bind(config.listen).await?;
-        let worker = Worker::Other(Arc::new(Forwarder::new(config.upstream)));
+        let worker = Worker::Other(Arc::new(Forwarder::new(config.upstream, config.patience)));
         let work = Work {
             worker,
             delays: config.delays,
             model: None,
             faults: config.faults.map(Injector::new).map(Arc::new),
-            patience: Limits::default().patience,
+            patience: config.patience,
         };
         Ok(Self(Running::start(listener, work)?))
     }
@@ -279,12 +309,12 @@ async fn bind(address: SocketAddr) -> Result<TcpListener, ServerError> {
     })
 }
 
-fn open(data_dir: Option<PathBuf>, buckets: &[String]) -> Result<Store, ServerError> {
+fn open(data_dir: Option<PathBuf>, buckets: &[String], budget: Arc<Budget>) -> Result<Store, ServerError> {
     let store = match data_dir {
-        None => Store::new(memory::Memory),
+        None => Store::new(memory::Memory(budget.clone()), budget),
         Some(path) => {
             let (files, found) = files::Files::open(path)?;
-            Store::with_objects(files, found)
+            Store::with_objects(files, found, budget)
         }
     };
     for name in buckets {

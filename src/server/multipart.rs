@@ -2,22 +2,22 @@
 //!
 //! An upload does not outlive the process, in either store: its client has not been promised an
 //! object yet. One that is neither completed nor aborted keeps its parts until the server ends; together they are
-//! never more than an object may have.
+//! never more than an object may have, and all uploads never more than [`Budget`](super::budget::Budget) has.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use bytes::Bytes;
 use parking_lot::Mutex;
 use s3s::dto::*;
 use s3s::{S3Result, s3_error};
 use uuid::Uuid;
 
 use super::blob::{Attributes, now};
+use super::budget::{Held, Piece};
 use super::objects::{etag, receive, too_large};
 use super::service::Service;
-use super::store::Conditions;
+use super::store::{Conditions, StoreError};
 
 /// The highest number a part may have, as in S3.
 const MAX_PARTS: i32 = 10_000;
@@ -34,12 +34,14 @@ struct Upload {
     key: String,
     attributes: Attributes,
     parts: BTreeMap<i32, Arc<UploadedPart>>,
+    /// For its own place in memory, without the parts.
+    _held: Held,
 }
 
 struct UploadedPart {
     etag: String,
     modified: SystemTime,
-    bytes: Bytes,
+    piece: Piece,
 }
 
 impl Uploads {
@@ -73,7 +75,8 @@ impl Service {
             metadata: input.metadata,
         };
         let (bucket, key) = (input.bucket.clone(), input.key.clone());
-        let upload = Upload { bucket, key, attributes, parts: BTreeMap::new() };
+        let held = self.store.budget.take(attributes.entry_bytes(&key)).map_err(StoreError::from)?;
+        let upload = Upload { bucket, key, attributes, parts: BTreeMap::new(), _held: held };
         let id = Uuid::new_v4().simple().to_string();
         self.uploads.0.lock().insert(id.clone(), upload);
         Ok(CreateMultipartUploadOutput {
@@ -92,12 +95,12 @@ impl Service {
         // Before a body is received for nothing.
         let others = self.uploads.with(id, bucket, key, |upload| upload.bytes_without(number))?;
         let most = self.max_object_bytes.saturating_sub(others);
-        let bytes = receive(input.body, input.content_length, most).await?;
+        let piece = receive(input.body, input.content_length, most, &self.store.budget).await?;
         let tag = Uuid::new_v4().simple().to_string();
-        let part = Arc::new(UploadedPart { etag: tag.clone(), modified: now(), bytes });
+        let part = Arc::new(UploadedPart { etag: tag.clone(), modified: now(), piece });
         self.uploads.with(id, bucket, key, |upload| {
             // Other parts may have come meanwhile.
-            if upload.bytes_without(number) + part.bytes.len() as u64 > self.max_object_bytes {
+            if upload.bytes_without(number) + part.size() > self.max_object_bytes {
                 return Err(too_large());
             }
             upload.parts.insert(number, part);
@@ -135,7 +138,7 @@ impl Service {
     ) -> S3Result<CompleteMultipartUploadOutput> {
         let asked = input.multipart_upload.and_then(|upload| upload.parts).unwrap_or_default();
         // The upload stays until its object is there: a refused condition may be tried again.
-        let (attributes, chunks) =
+        let (attributes, pieces) =
             self.uploads.with(&input.upload_id, &input.bucket, &input.key, |upload| {
                 Ok::<_, s3s::S3Error>((upload.attributes.clone(), chosen(&upload.parts, &asked)?))
             })??;
@@ -143,7 +146,7 @@ impl Service {
         let (bucket, key) = (input.bucket.clone(), input.key.clone());
         // In memory, too, the parts have yet to be joined.
         let about =
-            self.write_slowly(move |store| store.put(&bucket, &key, &conditions, attributes, chunks)).await?;
+            self.write_slowly(move |store| store.put(&bucket, &key, &conditions, attributes, pieces)).await?;
         self.uploads.0.lock().remove(&input.upload_id);
         Ok(CompleteMultipartUploadOutput {
             location: Some(format!("/{}/{}", input.bucket, input.key)),
@@ -168,16 +171,20 @@ impl Upload {
     /// What is held of it beside one part.
     fn bytes_without(&self, number: i32) -> u64 {
         let others = self.parts.iter().filter(|(other, _)| **other != number);
-        others.map(|(_, part)| part.bytes.len() as u64).sum()
+        others.map(|(_, part)| part.size()).sum()
     }
 }
 
 impl UploadedPart {
+    fn size(&self) -> u64 {
+        self.piece.bytes.len() as u64
+    }
+
     fn describe(&self, number: i32) -> Part {
         Part {
             part_number: Some(number),
             e_tag: Some(ETag::Strong(self.etag.clone())),
-            size: Some(self.bytes.len() as i64),
+            size: Some(self.size() as i64),
             last_modified: Some(Timestamp::from(self.modified)),
             ..Part::default()
         }
@@ -185,27 +192,27 @@ impl UploadedPart {
 }
 
 /// The bytes of the parts that a client wants its object made of.
-fn chosen(uploaded: &BTreeMap<i32, Arc<UploadedPart>>, asked: &[CompletedPart]) -> S3Result<Vec<Bytes>> {
+fn chosen(uploaded: &BTreeMap<i32, Arc<UploadedPart>>, asked: &[CompletedPart]) -> S3Result<Vec<Piece>> {
     if asked.is_empty() {
         return Err(s3_error!(MalformedXML, "An object needs at least one part."));
     }
     if !asked.is_sorted_by(|one, next| one.part_number < next.part_number) {
         return Err(s3_error!(InvalidPartOrder));
     }
-    let mut chunks = Vec::with_capacity(asked.len());
+    let mut pieces: Vec<Piece> = Vec::with_capacity(asked.len());
     for part in asked {
         let found = part.part_number.and_then(|number| uploaded.get(&number));
         let is_same =
             |found: &&Arc<UploadedPart>| part.e_tag.as_ref().is_none_or(|tag| tag.value() == found.etag);
         let Some(found) = found.filter(is_same) else { return Err(s3_error!(InvalidPart)) };
-        chunks.push(found.bytes.clone());
+        pieces.push(found.piece.clone());
     }
-    let but_last = &chunks[..chunks.len() - 1];
-    if but_last.iter().any(|chunk| chunk.len() < MIN_PART_BYTES) {
+    let but_last = &pieces[..pieces.len() - 1];
+    if but_last.iter().any(|piece| piece.bytes.len() < MIN_PART_BYTES) {
         return Err(s3_error!(
             EntityTooSmall,
             "Every part but the last has at least {MIN_PART_BYTES} bytes."
         ));
     }
-    Ok(chunks)
+    Ok(pieces)
 }

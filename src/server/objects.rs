@@ -12,8 +12,9 @@ use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
 
 use super::blob::{About, Attributes, Object as Stored};
+use super::budget::{Budget, Piece};
 use super::service::Service;
-use super::store::{Conditions, matches};
+use super::store::{Conditions, StoreError, matches};
 
 /// What is set aside for a body before any of it has come, at most.
 const MAX_RESERVED_BYTES: u64 = 64 << 20;
@@ -34,7 +35,8 @@ impl Service {
             content_type: input.content_type,
             metadata: input.metadata,
         };
-        let body = receive(input.body, input.content_length, self.max_object_bytes).await?;
+        let body =
+            receive(input.body, input.content_length, self.max_object_bytes, &self.store.budget).await?;
         let conditions = Conditions { if_match: input.if_match, if_none_match: input.if_none_match };
         let (bucket, key) = (input.bucket, input.key);
         let about =
@@ -124,7 +126,9 @@ impl Service {
         };
         let source = self.read(from_bucket, from_key, None, &source_conditions).await;
         let (object, _, body) = source.map_err(not_modified_is_412)?;
+        let held = Arc::new(self.store.budget.take(object.about.size).map_err(StoreError::from)?);
         let chunks: Vec<Bytes> = body.try_collect().await.map_err(unreadable)?;
+        let pieces = chunks.into_iter().map(|bytes| Piece { bytes, _held: held.clone() }).collect();
         let replace = input.metadata_directive.is_some_and(|way| way.as_str() == MetadataDirective::REPLACE);
         let attributes = match replace {
             false => object.about.attributes.clone(),
@@ -144,7 +148,7 @@ impl Service {
         };
         let (bucket, key) = (input.bucket, input.key);
         let about =
-            self.write(move |store| store.put(&bucket, &key, &conditions, attributes, chunks)).await?;
+            self.write(move |store| store.put(&bucket, &key, &conditions, attributes, pieces)).await?;
         let result = CopyObjectResult {
             e_tag: Some(etag(&about)),
             last_modified: Some(Timestamp::from(about.modified)),
@@ -317,18 +321,35 @@ fn unreadable(error: impl std::fmt::Display) -> S3Error {
 
 /// Receives a body as one piece of exactly its size, which is `most` at most. It is copied once: what arrives is a slice of
 /// the connection's read buffer, and would keep all of that alive for as long as the object.
-pub(super) async fn receive(body: Option<StreamingBlob>, length: Option<i64>, most: u64) -> S3Result<Bytes> {
-    let Some(mut body) = body else { return Ok(Bytes::new()) };
+pub(super) async fn receive(
+    body: Option<StreamingBlob>,
+    length: Option<i64>,
+    most: u64,
+    budget: &Arc<Budget>,
+) -> S3Result<Piece> {
+    let full = |error| S3Error::from(StoreError::from(error));
+    let mut held = budget.take(0).map_err(full)?;
+    let Some(mut body) = body else { return Ok(Piece { bytes: Bytes::new(), _held: Arc::new(held) }) };
     let expected = length.and_then(|length| u64::try_from(length).ok());
     if expected.is_some_and(|length| length > most) {
-        return Err(refuse(body).await);
+        return Err(refuse(body, too_large()).await);
+    }
+    // What is promised is set aside before it comes, what isn't, piece by piece.
+    if let Err(error) = held.grow(expected.unwrap_or_default()) {
+        return Err(refuse(body, full(error)).await);
     }
     let mut bytes = Vec::with_capacity(expected.unwrap_or_default().min(MAX_RESERVED_BYTES) as usize);
     while let Some(frame) = body.next().await {
         let frame =
             frame.map_err(|error| s3_error!(IncompleteBody, "The body did not come whole: {error}"))?;
-        if (bytes.len() + frame.len()) as u64 > most {
-            return Err(refuse(body).await);
+        let size = (bytes.len() + frame.len()) as u64;
+        if size > most {
+            return Err(refuse(body, too_large()).await);
+        }
+        if expected.is_none_or(|length| size > length)
+            && let Err(error) = held.grow(frame.len() as u64)
+        {
+            return Err(refuse(body, full(error)).await);
         }
         bytes.extend_from_slice(&frame);
     }
@@ -337,7 +358,7 @@ pub(super) async fn receive(body: Option<StreamingBlob>, length: Option<i64>, mo
     }
     // Only a body larger than what was set aside, or of unknown length, has room to give back.
     bytes.shrink_to_fit();
-    Ok(Bytes::from(bytes))
+    Ok(Piece { bytes: Bytes::from(bytes), _held: Arc::new(held) })
 }
 
 /// Of what is refused, so much is still taken and dropped, while more keeps coming. A client that sends on to a
@@ -345,14 +366,15 @@ pub(super) async fn receive(body: Option<StreamingBlob>, length: Option<i64>, mo
 const MAX_DROPPED_BYTES: u64 = 64 << 20;
 const NO_MORE_COMES: Duration = Duration::from_millis(250);
 
-async fn refuse(mut body: StreamingBlob) -> S3Error {
+/// Drops a body, and is the reason.
+pub(super) async fn refuse<T>(mut body: StreamingBlob, reason: T) -> T {
     let mut dropped_bytes = 0;
     while dropped_bytes < MAX_DROPPED_BYTES
         && let Ok(Some(Ok(frame))) = tokio::time::timeout(NO_MORE_COMES, body.next()).await
     {
         dropped_bytes += frame.len() as u64;
     }
-    too_large()
+    reason
 }
 
 pub(super) fn too_large() -> S3Error {

@@ -2,23 +2,33 @@
 //!
 //! Requests go on as they came: method, path, query, headers and body, which is streamed. `Host` is left as
 //! the client wrote it, since it signed it; only what HTTP says of one connection alone is taken off. The
-//! proxy knows no key, checks no signature and holds nothing.
+//! proxy knows no key, checks no signature and holds nothing. A store that takes no more of a request and
+//! gives no answer, or stops amid one, is not waited for without end.
 
 use std::error::Error;
+use std::pin::{Pin, pin};
 use std::str::FromStr;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
+
+use bytes::Bytes;
 
 use http::header::{
     CONNECTION, HeaderMap, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
     TRANSFER_ENCODING, UPGRADE,
 };
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{Request, StatusCode, Uri, Version};
+use http::{Request, Response, StatusCode, Uri, Version};
+use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use s3s::{Body, HttpResponse};
+use parking_lot::Mutex;
+use s3s::{Body, HttpResponse, StdError};
+use tokio::time::{Instant, timeout_at};
 
+use super::patience::Patient;
 use super::refusal::Refusal;
 
 /// Where a proxy sends its requests: `http://host:port`.
@@ -27,7 +37,10 @@ pub struct Upstream(Authority);
 
 /// Why an address is none of an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("must be http://host:port, without a path and without a user")]
+#[error(
+    "must be http://host:port, without a path and without a user; before a store that speaks https alone, start \
+     something that takes the TLS off, such as stunnel as a client, and give its address"
+)]
 pub struct UpstreamError;
 
 impl FromStr for Upstream {
@@ -77,17 +90,19 @@ const OF_A_CONNECTION: [HeaderName; 9] = [
 pub(super) struct Forwarder {
     upstream: Upstream,
     client: Client<HttpConnector, Body>,
+    /// How long the upstream may take no more of a request and give no more of an answer.
+    patience: Duration,
 }
 
 impl Forwarder {
-    pub(super) fn new(upstream: Upstream) -> Self {
+    pub(super) fn new(upstream: Upstream, patience: Duration) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        Self { upstream, client: Client::builder(TokioExecutor::new()).build(connector) }
+        Self { upstream, client: Client::builder(TokioExecutor::new()).build(connector), patience }
     }
 
-    /// The upstream's answer, or a 502 in its place.
+    /// The upstream's answer; in its place a 502 where there is none, a 504 where none came in time.
     pub(super) async fn forward(&self, mut request: Request<Body>) -> HttpResponse {
         let method = request.method().clone();
         let path = request.uri().path_and_query().cloned();
@@ -100,23 +115,94 @@ impl Forwarder {
                 *request.uri_mut() = uri;
                 *request.version_mut() = Version::HTTP_11;
                 take_off_the_connections(request.headers_mut());
-                self.client.request(request).await.map_err(|error| chain(&error))
+                self.send(request).await
             }
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(NoAnswer::Failed(error.to_string())),
         };
         match sent {
             Ok(mut answer) => {
                 take_off_the_connections(answer.headers_mut());
                 *answer.version_mut() = Version::HTTP_11;
-                answer.map(Body::from)
+                answer.map(|body| Body::http_body(Patient::new(body, self.patience)))
             }
-            Err(error) => {
-                tracing::warn!("no answer from {} to a {method}: {error}", self.upstream);
-                let code = "BadGateway".to_owned();
-                let message = "The store behind this proxy gave no answer.";
-                Refusal { status: StatusCode::BAD_GATEWAY, code, message }.answer(&method)
+            Err(problem) => {
+                tracing::warn!("no answer from {} to a {method}: {problem}", self.upstream);
+                problem.in_s3s_words().answer(&method)
             }
         }
+    }
+
+    async fn send(&self, request: Request<Body>) -> Result<Response<Incoming>, NoAnswer> {
+        let moved = Arc::new(Mutex::new(Instant::now()));
+        let request = match request.body().is_end_stream() {
+            true => request,
+            false => request.map(|body| Body::http_body(Noted { body, moved: moved.clone() })),
+        };
+        let mut answer = pin!(self.client.request(request));
+        loop {
+            let end = *moved.lock() + self.patience;
+            match timeout_at(end, &mut answer).await {
+                Ok(answer) => return answer.map_err(|error| NoAnswer::Failed(chain(&error))),
+                // More of the body went on meanwhile.
+                Err(_) if *moved.lock() + self.patience > end => {}
+                Err(_) => return Err(NoAnswer::TooLate(self.patience)),
+            }
+        }
+    }
+}
+
+/// Why an upstream's answer is missing.
+#[derive(Debug, thiserror::Error)]
+enum NoAnswer {
+    #[error("{0}")]
+    Failed(String),
+    #[error("nothing moved for {} s", .0.as_secs_f64())]
+    TooLate(Duration),
+}
+
+impl NoAnswer {
+    fn in_s3s_words(&self) -> Refusal {
+        let (status, code, message) = match self {
+            Self::Failed(_) => {
+                (StatusCode::BAD_GATEWAY, "BadGateway", "The store behind this proxy gave no answer.")
+            }
+            Self::TooLate(_) => (
+                StatusCode::GATEWAY_TIMEOUT,
+                "GatewayTimeout",
+                "The store behind this proxy gave no answer in time.",
+            ),
+        };
+        Refusal { status, code: code.to_owned(), message }
+    }
+}
+
+/// A request's body, of which is noted when a piece of it went on.
+struct Noted {
+    body: Body,
+    moved: Arc<Mutex<Instant>>,
+}
+
+impl hyper::body::Body for Noted {
+    type Data = Bytes;
+    type Error = StdError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        if polled.is_ready() {
+            *self.moved.lock() = Instant::now();
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

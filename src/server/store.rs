@@ -16,13 +16,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
-use bytes::Bytes;
+use http::StatusCode;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use s3s::dto::{ETag, ETagCondition};
-use s3s::{S3Error, s3_error};
+use s3s::{S3Error, S3ErrorCode, s3_error};
 use uuid::Uuid;
 
 use super::blob::{About, Attributes, Blobs, Object, now};
+use super::budget::{Budget, Piece};
 
 const STRIPES: usize = 64;
 
@@ -36,6 +37,8 @@ pub(super) struct Store {
     hasher: RandomState,
     /// The sequence of the latest write.
     sequence: AtomicU64,
+    /// The memory that clients may fill.
+    pub(super) budget: Arc<Budget>,
     blobs: Box<dyn Blobs>,
 }
 
@@ -72,18 +75,29 @@ pub(super) enum StoreError {
     NoSuchKey,
     #[error("A condition of the request does not hold.")]
     PreconditionFailed,
+    #[error("The server has no more room: {0}")]
+    Full(io::Error),
     #[error("The server's disk failed: {0}")]
-    Io(#[from] io::Error),
+    Io(io::Error),
+}
+
+impl From<io::Error> for StoreError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full(error),
+            _ => Self::Io(error),
+        }
+    }
 }
 
 impl Store {
     /// An empty store.
-    pub(super) fn new(blobs: impl Blobs) -> Self {
-        Self::with_objects(blobs, Found::default())
+    pub(super) fn new(blobs: impl Blobs, budget: Arc<Budget>) -> Self {
+        Self::with_objects(blobs, Found::default(), budget)
     }
 
     /// A store with the objects of an earlier one.
-    pub(super) fn with_objects(blobs: impl Blobs, found: Found) -> Self {
+    pub(super) fn with_objects(blobs: impl Blobs, found: Found, budget: Arc<Budget>) -> Self {
         let buckets = found.buckets.into_iter().map(|(name, (created, objects))| {
             let objects = RwLock::new(objects);
             (name, Arc::new(Bucket { created, objects }))
@@ -93,6 +107,7 @@ impl Store {
             stripes: [const { Mutex::new(()) }; STRIPES],
             hasher: RandomState::new(),
             sequence: AtomicU64::new(found.last_sequence),
+            budget,
             blobs: Box::new(blobs),
         }
     }
@@ -142,31 +157,32 @@ impl Store {
         Ok(())
     }
 
-    /// Writes the concatenated `chunks` where the conditions hold.
+    /// Writes the concatenated `pieces` where the conditions hold.
     pub(super) fn put(
         &self,
         bucket: &str,
         key: &str,
         conditions: &Conditions,
         attributes: Attributes,
-        chunks: Vec<Bytes>,
+        pieces: Vec<Piece>,
     ) -> Result<About, StoreError> {
         // What is refused already now need not be written first; what is not is decided below.
         conditions.check(self.bucket(bucket)?.object(key).as_deref())?;
         let about = About {
             etag: Uuid::new_v4().simple().to_string(),
-            size: chunks.iter().map(|chunk| chunk.len() as u64).sum(),
+            size: pieces.iter().map(|piece| piece.bytes.len() as u64).sum(),
             modified: now(),
             attributes,
         };
-        let staged = self.blobs.stage(bucket, key, &about, chunks)?;
+        let held = Some(self.budget.take(about.attributes.entry_bytes(key))?);
+        let staged = self.blobs.stage(bucket, key, &about, pieces)?;
 
         let _sole_writer = self.lock(bucket, key);
         let home = self.bucket(bucket)?;
         conditions.check(home.object(key).as_deref())?;
         let sequence = 1 + self.sequence.fetch_add(1, Ordering::Relaxed);
         let blob = staged.publish(sequence)?;
-        let object = Arc::new(Object { about: about.clone(), blob });
+        let object = Arc::new(Object { about: about.clone(), blob, _held: held });
         let replaced = home.objects.write().insert(key.to_owned(), object);
         if let Some(Err(error)) = replaced.map(|old| old.blob.remove()) {
             // The write has happened; what is left over is removed at the next start.
@@ -238,8 +254,16 @@ impl From<StoreError> for S3Error {
             StoreError::BucketNotEmpty => s3_error!(BucketNotEmpty),
             StoreError::NoSuchKey => s3_error!(NoSuchKey),
             StoreError::PreconditionFailed => s3_error!(PreconditionFailed),
+            StoreError::Full(_) => {
+                let mut full = S3Error::new(S3ErrorCode::Custom("InsufficientStorage".into()));
+                full.set_status_code(StatusCode::INSUFFICIENT_STORAGE);
+                full
+            }
             StoreError::Io(_) => s3_error!(InternalError),
         };
+        if matches!(error, StoreError::Full(_) | StoreError::Io(_)) {
+            tracing::warn!("refused a request: {error}");
+        }
         answer.set_message(error.to_string());
         answer
     }

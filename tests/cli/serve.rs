@@ -7,6 +7,7 @@ use std::time::Duration;
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::retry::RetryConfig;
 use aws_sdk_s3::config::{BehaviorVersion, Credentials, Region};
+use aws_sdk_s3::error::ProvideErrorMetadata;
 use aws_sdk_s3::primitives::ByteStream;
 use rustix::process::Signal;
 
@@ -125,4 +126,28 @@ async fn everything_is_there(client: &Client, known: &AllKnown) {
         assert!(is_right, "{key}: write {:?} was acknowledged, and {found:?} is there", known.acknowledged);
         *known = Known { acknowledged: found, begun: None };
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_it_refuses_is_a_line_for_people() {
+    let store = Store::with("--max-memory-mib 1");
+    let client = client(store.endpoint());
+    let long = "x".repeat(1025);
+    for key in [long.as_str(), &format!("{}ü", &long[..1023])] {
+        // A body that the connection alone doesn't hold.
+        let put = client.put_object().bucket("s3mq").key(key).body(vec![0; 9 << 20].into());
+        let error = put.send().await.unwrap_err();
+        assert_eq!(error.code(), Some("KeyTooLongError"), "{error:?}");
+    }
+    client.get_object().bucket("s3mq").key(&long).send().await.unwrap_err();
+    client.put_object().bucket("No_Bucket").key("key").send().await.unwrap_err();
+    let put = client.put_object().bucket("s3mq").key("key").body(vec![0; 2 << 20].into()).send();
+    assert_eq!(put.await.unwrap_err().code(), Some("InsufficientStorage"));
+    store.signal(Signal::INT);
+    let finished = store.finish();
+    finished.exits(130);
+    for line in ["a PUT of a key of 1025 bytes", "a GET of a key of 1025 bytes", "--max-memory-mib"] {
+        finished.check(finished.stderr.contains(line), format_args!("it does not say {line}"));
+    }
+    finished.check(!finished.stderr.contains("S3Error"), "it tells of its insides");
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use aws_sdk_s3::presigning::PresigningConfig;
 use aws_sdk_s3::primitives::ByteStream;
-use aws_sdk_s3::types::ChecksumAlgorithm;
+use aws_sdk_s3::types::{ChecksumAlgorithm, CompletedMultipartUpload, CompletedPart};
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -224,4 +224,112 @@ async fn a_slow_client_that_goes_on_is_served() {
     let answer = answer(&mut stream).await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     assert_eq!(s.get("key").await.unwrap(), "x".repeat(20));
+}
+
+/// A server of either kind that may hold so many MiB in memory.
+async fn with_memory(mib: u64, on_disk: bool) -> TestServer {
+    with_limits(Limits { max_memory_bytes: mib << 20, ..Limits::default() }, on_disk).await
+}
+
+const FULL: (u16, &str) = (507, "InsufficientStorage");
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_in_memory_have_a_most_together() {
+    let s = with_memory(10, false).await;
+    let put = |key: &'static str, size: usize| {
+        s.sdk.put_object().bucket(BUCKET).key(key).body(vec![0; size].into()).send()
+    };
+    put("first", 4 * MIB).await.unwrap();
+    put("second", 4 * MIB).await.unwrap();
+    assert_eq!(refusal(&put("third", 2 * MIB).await.unwrap_err()), FULL);
+    assert_eq!(refusal(&put("third", 100 * MIB).await.unwrap_err()), FULL);
+    let copy = s.sdk.copy_object().bucket(BUCKET).key("third").copy_source("bucket/first").send();
+    assert_eq!(refusal(&copy.await.unwrap_err()), FULL);
+    assert_eq!(s.get("third").await, None);
+    assert_eq!(s.get("first").await.unwrap().len(), 4 * MIB, "what was there is still there");
+    // Room is found again where something is overwritten or deleted.
+    put("second", MIB).await.unwrap();
+    put("third", 4 * MIB).await.unwrap();
+    s.sdk.delete_object().bucket(BUCKET).key("first").send().await.unwrap();
+    put("fourth", 4 * MIB).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_in_files_take_no_memory_but_for_their_place_in_the_list() {
+    let s = with_memory(1, true).await;
+    for n in 0..4 {
+        s.put(&format!("{n}"), vec![0; MIB / 2]).await;
+    }
+    // Not even empty ones come without end.
+    let mut refused = None;
+    for n in 0..1024 {
+        let put = s.sdk.put_object().bucket(BUCKET).key(format!("empty/{n}")).send().await;
+        if let Err(error) = put {
+            refused = Some((n, error));
+            break;
+        }
+    }
+    let (n, error) = refused.expect("it takes everything");
+    assert_eq!(refusal(&error), FULL);
+    assert!(n > 500, "only {n} came");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unfinished_uploads_have_a_most_together() {
+    for on_disk in [false, true] {
+        let s = with_memory(16, on_disk).await;
+        let begin = || s.sdk.create_multipart_upload().bucket(BUCKET).key("key").send();
+        let part = async |id: &str, number: i32, size: usize| {
+            let part = s.sdk.upload_part().bucket(BUCKET).key("key").upload_id(id).part_number(number);
+            part.body(vec![0; size].into()).send().await
+        };
+        let first = begin().await.unwrap().upload_id.unwrap();
+        let second = begin().await.unwrap().upload_id.unwrap();
+        part(&first, 1, 5 * MIB).await.unwrap();
+        let uploaded = part(&second, 1, 8 * MIB).await.unwrap();
+        assert_eq!(refusal(&part(&first, 2, 5 * MIB).await.unwrap_err()), FULL);
+        // An upload that is given up makes room.
+        let abort = s.sdk.abort_multipart_upload().bucket(BUCKET).key("key").upload_id(&first);
+        abort.send().await.unwrap();
+        // The parts become the object, whose bytes are then in memory or not.
+        let done = CompletedPart::builder().part_number(1).e_tag(uploaded.e_tag().unwrap()).build();
+        let done = CompletedMultipartUpload::builder().parts(done).build();
+        let complete = s.sdk.complete_multipart_upload().bucket(BUCKET).key("key").upload_id(&second);
+        complete.multipart_upload(done).send().await.unwrap();
+        let put = s.sdk.put_object().bucket(BUCKET).key("more").body(vec![0; 10 * MIB].into()).send().await;
+        assert_eq!(put.is_ok(), on_disk, "{put:?}");
+        // Uploads without a part take some of it too.
+        let mut begun = 0;
+        let error = loop {
+            match begin().await {
+                Ok(_) => begun += 1,
+                Err(error) => break error,
+            }
+            assert!(begun < 20_000, "it takes everything");
+        };
+        assert_eq!(refusal(&error), FULL);
+    }
+}
+
+/// Bodies that are promised, and begun, are as good as there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bodies_on_their_way_count() {
+    let s = with_memory(10, false).await;
+    let path = presigned(&s, "PUT").await;
+    let mut stream = connect(&s).await;
+    let head = format!(
+        "PUT {path} HTTP/1.1\r\nHost: {}\r\nContent-Length: 8000000\r\n\r\nhalf",
+        s.server.local_addr()
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let put = || s.sdk.put_object().bucket(BUCKET).key("other").body(vec![0; 4 * MIB].into()).send();
+    let refused = loop {
+        // Until the other request has been read.
+        if let Err(error) = put().await {
+            break error;
+        }
+    };
+    assert_eq!(refusal(&refused), FULL);
+    drop(stream);
+    while put().await.is_err() {}
 }

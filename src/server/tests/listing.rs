@@ -10,7 +10,7 @@ use object_store::path::Path;
 use proptest::prelude::*;
 use tokio::runtime::Runtime;
 
-use super::{BUCKET, TestServer, on_both_stores, refusal};
+use super::{BUCKET, TestServer, on_both_stores, refusal, unlimited};
 use crate::server::listing::{Page, Position, Query, page};
 use crate::server::memory::Memory;
 use crate::server::store::{Conditions, Store};
@@ -134,7 +134,7 @@ proptest! {
         after in "[ab/\u{10FFFF}ü-]{0,3}",
         max_keys in 1_usize..8,
     ) {
-        let store = Store::new(Memory);
+        let store = Store::new(Memory(unlimited()), unlimited());
         store.create_bucket(BUCKET).unwrap();
         for key in &keys {
             store.put(BUCKET, key, &Conditions::default(), Default::default(), vec![]).unwrap();

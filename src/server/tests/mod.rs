@@ -18,6 +18,7 @@ mod proxy;
 mod races;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::{BehaviorVersion, Region, RequestChecksumCalculation, ResponseChecksumValidation};
@@ -27,6 +28,7 @@ use object_store::ClientOptions;
 use object_store::aws::{AmazonS3, AmazonS3Builder};
 use tempfile::TempDir;
 
+use super::budget::Budget;
 use super::{Config, Credentials, Server};
 
 const BUCKET: &str = "bucket";
@@ -79,6 +81,10 @@ impl TestServer {
             }
         }
     }
+}
+
+fn unlimited() -> Arc<Budget> {
+    Budget::new(u64::MAX)
 }
 
 fn config(data_dir: Option<&Path>) -> Config {

@@ -1,14 +1,22 @@
 //! A proxy in front of a server, seen from clients of it.
 
+use std::time::Duration;
+
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::retry::RetryConfig;
 use aws_sdk_s3::types::{CompletedMultipartUpload, CompletedPart};
 use bytes::Bytes;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::time::timeout;
 
 use super::super::{Faults, Proxy, ProxyConfig, Upstream};
 use super::{BUCKET, TestServer, object_store_at, refusal, sdk_at};
+
+/// Against a test that hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A proxy with these rules before a server, and a client of the proxy that tries nothing twice.
 async fn before(s: &TestServer, rules: Option<&str>) -> (Proxy, Client) {
@@ -19,14 +27,71 @@ async fn before(s: &TestServer, rules: Option<&str>) -> (Proxy, Client) {
 }
 
 async fn proxy(upstream: &str, rules: Option<&str>) -> Proxy {
-    Proxy::start(ProxyConfig {
-        listen: "127.0.0.1:0".parse().unwrap(),
-        upstream: upstream.parse::<Upstream>().unwrap(),
-        delays: super::super::Delays::default(),
-        faults: rules.map(|rules| Faults::parse(rules).unwrap()),
-    })
-    .await
-    .unwrap()
+    let faults = rules.map(|rules| Faults::parse(rules).unwrap());
+    Proxy::start(ProxyConfig { faults, ..ProxyConfig::before(upstream.parse().unwrap()) }).await.unwrap()
+}
+
+/// An impatient proxy before a store that reads `reads` bytes of each request, answers this, and no more. It closes
+/// no connection.
+async fn before_silence(reads: usize, answer: &'static str) -> (Proxy, Client) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let upstream: Upstream = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    tokio::spawn(async move {
+        let mut open = Vec::new();
+        while let Ok((mut connection, _)) = listener.accept().await {
+            let mut request = vec![0; reads];
+            connection.read_exact(&mut request).await.unwrap();
+            connection.write_all(answer.as_bytes()).await.unwrap();
+            open.push(connection);
+        }
+    });
+    let config = ProxyConfig { patience: Duration::from_millis(300), ..ProxyConfig::before(upstream) };
+    let proxy = Proxy::start(config).await.unwrap();
+    let keys = super::Credentials { access_key: "key".to_owned(), secret_key: "secret".to_owned() };
+    let client = sdk_at(&proxy.endpoint(), &keys);
+    let once = client.config().to_builder().retry_config(RetryConfig::disabled()).build();
+    (proxy, Client::from_conf(once))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_accepts_and_never_answers_is_a_gateway_timeout() {
+    let (_proxy, client) = before_silence(100, "").await;
+    let get = client.get_object().bucket(BUCKET).key("key").send();
+    let get = timeout(PATIENCE, get).await.expect("an answer").unwrap_err();
+    assert_eq!(refusal(&get), (504, "GatewayTimeout"));
+    // Nor does one that stops reading amid a body larger than all buffers on the way.
+    let put = client.put_object().bucket(BUCKET).key("key").body(vec![0; 32 << 20].into()).send();
+    let put = timeout(PATIENCE, put).await.expect("an end").unwrap_err();
+    // Its connection may be reset before the answer is read.
+    assert!(put.raw_response().is_none_or(|answer| answer.status().as_u16() == 504), "{put:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_stops_halfway_ends() {
+    let (_proxy, client) = before_silence(100, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf").await;
+    let get = client.get_object().bucket(BUCKET).key("key").send();
+    let got = timeout(PATIENCE, get).await.expect("headers").unwrap();
+    assert!(timeout(PATIENCE, got.body.collect()).await.expect("an end").is_err());
+}
+
+/// As a whole it takes longer than any pause may.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_upload_that_goes_on_is_no_timeout() {
+    let s = TestServer::in_memory().await;
+    let upstream = s.server.endpoint().parse().unwrap();
+    let rules = "[[rule]]\nmethod = 'PUT'\naction = 'bandwidth'\nbytes_per_second = 1000000";
+    let proxy = Proxy::start(ProxyConfig {
+        patience: Duration::from_secs(2),
+        faults: Some(Faults::parse(rules).unwrap()),
+        ..ProxyConfig::before(upstream)
+    });
+    let proxy = proxy.await.unwrap();
+    let client = sdk_at(&proxy.endpoint(), s.server.credentials());
+    let once = client.config().to_builder().retry_config(RetryConfig::disabled()).build();
+    let body = vec![7; 4 << 20];
+    let put = Client::from_conf(once).put_object().bucket(BUCKET).key("key").body(body.clone().into());
+    put.send().await.unwrap();
+    assert!(s.get("key").await.unwrap() == body);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

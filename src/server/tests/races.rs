@@ -8,7 +8,8 @@ use bytes::Bytes;
 use s3s::dto::{ETag, ETagCondition, GetObjectInput};
 use tempfile::TempDir;
 
-use super::BUCKET;
+use super::{BUCKET, unlimited};
+use crate::server::budget::Piece;
 use crate::server::files::Files;
 use crate::server::memory::Memory;
 use crate::server::multipart::Uploads;
@@ -18,7 +19,10 @@ use crate::server::store::{Conditions, Store, StoreError};
 fn stores() -> Vec<(Store, Option<TempDir>)> {
     let dir = TempDir::new().unwrap();
     let (files, found) = Files::open(dir.path().to_owned()).unwrap();
-    let stores = vec![(Store::new(Memory), None), (Store::with_objects(files, found), Some(dir))];
+    let stores = vec![
+        (Store::new(Memory(unlimited()), unlimited()), None),
+        (Store::with_objects(files, found, unlimited()), Some(dir)),
+    ];
     for (store, _) in &stores {
         store.create_bucket(BUCKET).unwrap();
     }
@@ -26,7 +30,8 @@ fn stores() -> Vec<(Store, Option<TempDir>)> {
 }
 
 fn put(store: &Store, bucket: &str, key: &str, conditions: &Conditions) -> Result<String, StoreError> {
-    let body = vec![Bytes::from_static(b"body")];
+    let held = Arc::new(unlimited().take(4).unwrap());
+    let body = vec![Piece { bytes: Bytes::from_static(b"body"), _held: held }];
     Ok(store.put(bucket, key, conditions, Default::default(), body)?.etag)
 }
 
