@@ -185,7 +185,8 @@ pub struct ProducerSummary {
     pub cold_open_seconds: f64,
     /// The checkpoints that were due.
     pub checkpoints: CheckpointCounts,
-    /// Attempts that they took, which are not among the other requests.
+    /// Attempts that they took, which are not among the other requests. Those of one that was abandoned, or whose
+    /// process was killed, are not known and not in it.
     pub checkpoint_requests: Requests,
     /// What it took of the machine.
     pub effort: Effort,
