@@ -175,6 +175,7 @@ exactly_once!(
     commits_that_are_answered_409_after: commits("nth = [3, 5, 6]\naction = \"apply-then-status\"\nstatus = 409"),
     commits_that_are_answered_412_after: commits("nth = [3, 5, 6]\naction = \"apply-then-status\"\nstatus = 412"),
     commits_that_are_answered_304_after: commits("nth = [3, 5, 6]\naction = \"apply-then-status\"\nstatus = 304"),
+    commits_that_are_answered_400_after: commits("nth = [1, 3, 5, 6]\naction = \"apply-then-status\"\nstatus = 400"),
     conflicts_that_are_answered_304: commits("after = 0.0\nevery = 2\naction = \"apply-then-status\"\nstatus = 304"),
     conflicts_that_are_answered_409: commits("every = 3\naction = \"apply-then-status\"\nstatus = 409"),
     commits_that_are_answered_409_and_not_made: commits("nth = [3, 5, 6, 9]\naction = \"status\"\nstatus = 409"),
@@ -264,6 +265,12 @@ async fn a_producer_that_gives_up_has_told_the_truth() {
     let (committed, numbers, error) = until_it_fails(&rule("action = \"status\"\nstatus = 403")).await;
     assert_eq!((committed, numbers.len()), (4, 4), "{error}");
     assert!(matches!(error, QueueError::Commit { version: 5, attempts: 1, .. }), "{error}");
+    // Where what is there can't be read either, it isn't known.
+    let unreadable = "[[rule]]\nmethod = \"GET\"\nkey = \"*/00000000000000000005.json\"\ntimes = 1\naction = \"status\"\nstatus = 403\n";
+    let lost = rule("action = \"apply-then-status\"\nstatus = 400");
+    let (committed, numbers, error) = until_it_fails(&(lost + unreadable)).await;
+    assert_eq!((committed, numbers.len()), (4, 5), "{error}");
+    assert!(error.to_string().contains("it can't be read whether it is there all the same"), "{error}");
     // The fifth is in the table without the producer's ever being told so: it says that it doesn't know.
     for lost in ["action = \"apply-then-reset\"", "action = \"apply-then-status\"\nstatus = 500"] {
         let (committed, numbers, error) = until_it_fails(&rule(lost)).await;
@@ -318,6 +325,20 @@ async fn a_key_that_is_refused_to_a_lone_consumer_is_named_and_no_silence_of_the
     let named = text.contains(&format!("GET of version 3, s3://s3mq/{key} failed"));
     assert!(named && text.contains("nothing but status 500 to it for 2 s"), "{text}");
     assert!(!text.contains("has not answered"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_is_refused_while_others_come_is_named() {
+    let rules = "[[rule]]\nmethod = \"GET\"\nkey = \"*.parquet\"\naction = \"status\"\nstatus = 500";
+    let faulty = Faulty::with_timeouts(rules, Duration::from_secs(2), Duration::from_secs(30)).await;
+    let mut consumer = Consumer::open(&faulty.lake, options()).await.unwrap();
+    send_each(&faulty.lake, 1).await;
+    // Its own questions for the next version are answered. Somebody who would give up by now hears of it as well.
+    consumer.ask();
+    let error = consumer.next_or_nothing().await.unwrap_err();
+    assert!(matches!(error, QueueError::Request { .. }), "{error}");
+    let text = error.to_string();
+    assert!(text.starts_with("GET of data file queue/part-") && text.contains("500"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

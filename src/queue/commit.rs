@@ -111,7 +111,15 @@ impl Committer {
                         "the store says that the version exists, but it can't be read".to_owned()
                     }
                 },
-                Written::Refused(problem) => return Err(self.failed(start, retries + 1, problem)),
+                // A refusal may be of the answer alone, made up on its way: what is there tells.
+                Written::Refused(problem) => match self.whose(commit_id).await {
+                    Ok(Whose::Ours) => return self.landed(start, retries, conflicts).await,
+                    Ok(_) => return Err(self.failed(start, retries + 1, problem)),
+                    Err(_) => {
+                        let detail = format!("{problem}; it can't be read whether it is there all the same");
+                        return Err(self.failed(start, retries + 1, detail));
+                    }
+                },
             };
             retries += 1;
             if tried.elapsed() > self.timeout {

@@ -30,7 +30,11 @@ pub(super) async fn create(lake: &Lake) -> Result<(), QueueError> {
     loop {
         match lake.write_entry(0, entry.clone(), commit_id).await?.0 {
             Written::Yes => return Ok(()),
-            Written::Refused(problem) => return failed(problem),
+            // A refusal may be of the answer alone, made up on its way.
+            Written::Refused(problem) => match lake.read_entry(0).await {
+                Ok(Some(_)) => return Ok(()),
+                _ => return failed(problem),
+            },
             // Whoever made it, the table is there, and is looked at next.
             Written::Exists if lake.read_entry(0).await?.is_some() => return Ok(()),
             Written::Exists if tried.elapsed() > store.config().retry_timeout => {

@@ -34,7 +34,7 @@ pub enum QueueError {
     },
     /// A commit was refused or could not be brought to an end.
     #[error(
-        "version {version} could not be committed after {attempts} attempts in {elapsed_seconds:.1} s: {detail}"
+        "the commit of version {version} failed after {attempts} attempts in {elapsed_seconds:.1} s: {detail}"
     )]
     Commit {
         /// The version it was meant to be.

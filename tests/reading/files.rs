@@ -25,6 +25,7 @@ on_every_store!(
     a_file_with_other_rows_than_the_log_says_is_lost,
     files_of_random_bytes_are_lost_and_the_rest_comes,
     lost_files_count_towards_the_expected_messages,
+    absurd_counts_and_paths_are_not_repeated,
 );
 
 fn messages(count: usize) -> Vec<String> {
@@ -274,4 +275,41 @@ async fn lost_files_count_towards_the_expected_messages(store: &TestStore) {
         "{summary}"
     );
     assert_eq!((summary["ended"].as_str(), summary["lost_files"].as_u64()), (Some("expected"), Some(1)));
+}
+
+async fn absurd_counts_and_paths_are_not_repeated(store: &TestStore) {
+    let lake = foreign(store, "absurd").await;
+    put_file(store, &lake, "there.parquet", plain(&messages(3))).await;
+    let long = format!("{}%0A%1B.parquet", "x".repeat(100_000));
+    let adds = [
+        add("there.parquet", u64::MAX),
+        add("gone.parquet", u64::MAX),
+        add(&long, u64::MAX),
+        add("s3://elsewhere/gone.parquet", 7),
+        add("there.parquet", 3),
+    ];
+    put(store, &entry(&lake, 1), &adds.join("\n")).await;
+    let mut consumer = Consumer::open(&lake, options()).await.unwrap();
+    for rows in [None, None, None, Some(7)] {
+        let lost = lost(&mut consumer).await;
+        assert_eq!(lost.rows, rows, "{lost}");
+        let said = lost.to_string();
+        assert!(said.len() < 800 && !said.contains(char::is_control), "{said}");
+        assert!(
+            said.ends_with(": 7 messages") || said.ends_with(": an unknown number of messages"),
+            "{said}"
+        );
+    }
+    assert_eq!(texts(&mut consumer).await, messages(3));
+    // What can be counted is, and nothing overflows.
+    let consumer = Command::new(env!("CARGO_BIN_EXE_s3mq"))
+        .args(["consumer", "--expected-messages", "10", "--lake-path", &prefix(&lake)])
+        .args(["--drain-timeout-seconds", "600"])
+        .envs(store.environment())
+        .output();
+    let output = tokio::task::block_in_place(|| consumer).unwrap();
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(3), "{stdout}\n{stderr}");
+    assert!(stderr.contains("7 lost, 4 files unreadable"), "{stderr}");
+    assert!(stderr.lines().all(|line| line.len() < 1_000), "{stderr}");
 }

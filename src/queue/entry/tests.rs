@@ -59,6 +59,19 @@ fn a_broken_line_is_named() {
     assert_eq!(Entry::parse(b"\n").unwrap_err(), "it is empty");
 }
 
+#[test]
+fn what_is_wrong_is_said_on_one_line_of_bounded_length() {
+    let long = "9\\n".repeat(1 << 20);
+    for broken in [
+        format!(r#"{{"add":{{"path":"x","size":"{long}"}}}}"#),
+        format!(r#"{{"add":{{"path":"%ff{long}","size":7}}}}"#),
+        format!(r#"{{"protocol":{{"minReaderVersion":"{long}"}}}}"#),
+    ] {
+        let error = Entry::parse(broken.as_bytes()).unwrap_err();
+        assert!(error.len() < 400 && !error.contains('\n') && error.starts_with("line 1"), "{error}");
+    }
+}
+
 proptest! {
     #[test]
     fn any_bytes_parse_or_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
