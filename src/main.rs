@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    s3mq::cli::Cli::from_command_line().run()
+    s3mq::cli::main()
 }

@@ -137,7 +137,9 @@ pub async fn run(
     let lock = PrefixLock::acquire(store, &config.prefix, &holder).await?;
     let mut grace = TIDY_GRACE;
     let swept = sweep(config, store, &mut stop, console, faults, steps, &mut grace).await;
-    let _ = tokio::time::timeout(grace, lock.release()).await;
+    if !grace.is_zero() {
+        let _ = tokio::time::timeout(grace, lock.release()).await;
+    }
     swept?;
     Ok(steps.iter().fold(Exit::Ok, |exit, step| match step.verdict.outcome {
         Outcome::Lossy => exit.or_worse(Exit::Lossy),
@@ -198,10 +200,15 @@ async fn tidy(store: &Store, prefix: &Prefix, grace: &mut Duration) {
     *grace = grace.saturating_sub(started.elapsed());
     match cleaned {
         Ok(Ok(_)) => {}
-        Ok(Err(error)) => tracing::warn!("objects are left below {prefix}: {error}"),
+        Ok(Err(error)) if error.is_of_credentials() => {
+            tracing::warn!("objects are left below `{prefix}`: they can't be deleted with these credentials");
+            // Nor can the lock.
+            *grace = Duration::ZERO;
+        }
+        Ok(Err(error)) => tracing::warn!("objects are left below `{prefix}`: {error}"),
         Err(_) => {
             tracing::warn!(
-                "objects are left below {prefix}: the store took longer than {} s",
+                "objects are left below `{prefix}`: the store took longer than {} s",
                 TIDY_GRACE.as_secs()
             );
         }
@@ -215,7 +222,7 @@ async fn clean(store: &Store, prefix: &Prefix, stop: &mut Stop) -> Result<(), Be
         loop {
             match store.admin().clean(prefix).await {
                 Err(error) if error.may_heal() && store.pulse().silence() < store.config().stall_timeout => {
-                    tracing::warn!("{prefix} is not empty yet: {error}; it is tried again");
+                    tracing::warn!("`{prefix}` is not empty yet: {error}; it is tried again");
                     tokio::time::sleep(PAUSE).await;
                 }
                 cleaned => return cleaned,

@@ -1,5 +1,6 @@
 //! One rate: the consumer first, the producer once it is ready, then both to their end.
 
+use std::fmt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -16,8 +17,8 @@ use crate::stop::Stop;
 use crate::storage::Prefix;
 use crate::units::{Rate, Seconds};
 
-/// Flags and secrets for the children.
-#[derive(Clone, Debug, Default)]
+/// Flags and secrets for the children. `Debug` does not show the secrets.
+#[derive(Clone, Default)]
 pub struct ChildFlags {
     /// For both: the store.
     pub both: Vec<String>,
@@ -27,6 +28,18 @@ pub struct ChildFlags {
     pub consumer: Vec<String>,
     /// Secrets, which must not be in an argument list.
     pub environment: Vec<(String, String)>,
+}
+
+impl fmt::Debug for ChildFlags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.environment.iter().map(|(name, _)| name).collect();
+        f.debug_struct("ChildFlags")
+            .field("both", &self.both)
+            .field("producer", &self.producer)
+            .field("consumer", &self.consumer)
+            .field("environment", &names)
+            .finish()
+    }
 }
 
 const INTERRUPTED: &str = "was interrupted by somebody else";
@@ -352,4 +365,17 @@ fn arguments(
     flag("--messages", messages.to_string());
     producer.extend(config.flags.producer.iter().cloned());
     (consumer, producer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A panic would say the whole of what it is about.
+    #[test]
+    fn the_secrets_of_the_children_are_not_shown() {
+        let environment = vec![("MINIO_S3_SECRET_ACCESS_KEY".to_owned(), "very secret".to_owned())];
+        let shown = format!("{:?}", ChildFlags { environment, ..ChildFlags::default() });
+        assert!(shown.contains("MINIO_S3_SECRET_ACCESS_KEY") && !shown.contains("very secret"), "{shown}");
+    }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::time::Instant;
 
+use super::failure::Failure;
 use crate::bench::Console;
 use crate::events::Event;
 use crate::report::{FaultCount, StepReport, percentile_ms};
@@ -31,9 +32,27 @@ fn said(written: io::Result<()>) {
     }
 }
 
-/// Why a line didn't come to be on standard output, where one didn't.
-pub(super) fn lost_output() -> Option<ErrorKind> {
-    LOST_OUTPUT.get().copied()
+/// What clap has to say, where it says such things.
+///
+/// # Errors
+/// When that was standard output, and it can't be written.
+pub(super) fn show(message: &clap::Error) -> Result<(), Failure> {
+    let shown = message.print().and_then(|()| stdout().flush());
+    if !message.use_stderr() {
+        said(shown);
+    }
+    all_said()
+}
+
+/// Whether all lines came to be on standard output.
+///
+/// # Errors
+/// When one didn't.
+pub(super) fn all_said() -> Result<(), Failure> {
+    match LOST_OUTPUT.get() {
+        Some(error) => Err(Failure::runtime(format!("standard output could not be written: {error}"))),
+        None => Ok(()),
+    }
 }
 
 /// A line that should be read, on standard error.

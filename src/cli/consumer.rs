@@ -210,7 +210,7 @@ fn verdict(args: &Args, summary: &ConsumerSummary) -> Result<Exit, Failure> {
     }
     if summary.ended == Ended::WaitTimeout {
         return Err(Failure::runtime(format!(
-            "no message came to {} in {} s; start a producer there (--wait-timeout-seconds waits longer)",
+            "no message came to `{}` in {} s; start a producer there (--wait-timeout-seconds waits longer)",
             args.lake_path, args.wait_timeout_seconds
         )));
     }

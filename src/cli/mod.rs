@@ -74,12 +74,25 @@ fn common(option: Arg) -> Arg {
     }
 }
 
-impl Cli {
-    /// Reads the command line and the variables; where they are wrong, says so and ends the process.
-    pub fn from_command_line() -> Self {
-        Self::from_arg_matches(&Self::definition().get_matches()).unwrap_or_else(|error| error.exit())
+/// Reads the command line and the variables, and runs the command that they name.
+pub fn main() -> ExitCode {
+    match Cli::definition().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
+        Ok(cli) => cli.run(),
+        // Help, the version, or what is wrong.
+        Err(error) => match console::show(&error) {
+            Ok(()) if error.use_stderr() => ExitCode::from(Exit::Usage.code()),
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => failed(&failure),
+        },
     }
+}
 
+fn failed(failure: &Failure) -> ExitCode {
+    console::complain(&failure.message);
+    ExitCode::from(failure.exit.code())
+}
+
+impl Cli {
     /// The arguments of all commands.
     fn definition() -> clap::Command {
         Self::command().mut_subcommands(|command| command.mut_args(common))
@@ -115,19 +128,13 @@ impl Cli {
                 std::mem::forget(runtime);
                 exit
             });
-        let exit = match (exit, console::lost_output()) {
-            // Results that nobody can read are no success; of a failure, its own line tells more.
-            (Ok(Exit::Ok), Some(error)) => {
-                Err(Failure::runtime(format!("standard output could not be written: {error}")))
-            }
-            (exit, _) => exit,
-        };
         match exit {
-            Ok(exit) => ExitCode::from(exit.code()),
-            Err(failure) => {
-                console::complain(&failure.message);
-                ExitCode::from(failure.exit.code())
+            // Results that nobody can read are no success; of a failure, its own line tells more.
+            Ok(Exit::Ok) => {
+                console::all_said().map_or_else(|failure| failed(&failure), |()| ExitCode::SUCCESS)
             }
+            Ok(exit) => ExitCode::from(exit.code()),
+            Err(failure) => failed(&failure),
         }
     }
 }
@@ -168,5 +175,26 @@ mod tests {
                 assert_eq!(variable, Some(expected), "{} --{long}", command.get_name());
             }
         }
+    }
+
+    /// The page has them all, with the defaults that they have.
+    #[test]
+    fn every_deadline_is_in_the_readmes_table() {
+        let page = include_str!("../../README.md");
+        let mut deadlines = 0;
+        for command in Cli::command().get_subcommands() {
+            for argument in command.get_arguments() {
+                let long = argument.get_long().unwrap_or_default();
+                if !long.ends_with("-timeout-seconds") && long != "grace-seconds" {
+                    continue;
+                }
+                deadlines += 1;
+                let default = argument.get_default_values()[0].to_string_lossy();
+                let row = format!("\n| `--{long}` | {default} | ");
+                let table = page.split("### Every deadline").nth(1).unwrap();
+                assert!(table.contains(&row), "{}: no row {row}", command.get_name());
+            }
+        }
+        assert!(deadlines > 10);
     }
 }

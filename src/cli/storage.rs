@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use super::console::warn;
 use super::failure::Failure;
 use super::given_file::{self, WRITTEN_BYTES, cannot_use};
-use crate::storage::{self, Backend, Config, LakePath, Overrides, Prefix, Store, Trust};
+use crate::storage::{self, Backend, Config, ConfigError, LakePath, Overrides, Prefix, Store, Trust};
 use crate::units::Seconds;
 
 /// Which kind of store.
@@ -41,8 +41,9 @@ pub(super) struct StorageArgs {
     #[arg(long, env = "S3MQ_S3_BACKEND", value_enum)]
     pub s3_backend: Option<BackendArg>,
 
-    /// Base URL of the server, http://HOST:PORT or https://HOST
-    #[arg(long, env = "S3MQ_ENDPOINT", value_name = "URL")]
+    /// Base URL of the server, http://HOST:PORT or https://HOST, with a path where a reverse proxy has the store
+    /// below one (https://HOST/PATH)
+    #[arg(long, env = "S3MQ_ENDPOINT", value_name = "URL", hide_env_values = true)]
     pub endpoint: Option<String>,
 
     /// Bucket
@@ -66,11 +67,12 @@ pub(super) struct StorageArgs {
     #[arg(long, env = "S3MQ_CREATE_BUCKET")]
     pub create_bucket: bool,
 
-    /// Longest that one attempt of a request may take, in seconds
+    /// Longest that one attempt of a request may take, in seconds; 8 at most before a run starts
     #[arg(long, env = "S3MQ_REQUEST_TIMEOUT_SECONDS", value_name = "SECONDS", default_value = "30")]
     pub request_timeout_seconds: Seconds,
 
-    /// Longest that one request is retried while the store answers others, in seconds
+    /// Longest that one request is retried while the store answers others, in seconds; 12 at most before a run
+    /// starts, whatever --stall-timeout-seconds is
     #[arg(long, env = "S3MQ_RETRY_TIMEOUT_SECONDS", value_name = "SECONDS", default_value = "60")]
     pub retry_timeout_seconds: Seconds,
 
@@ -80,7 +82,8 @@ pub(super) struct StorageArgs {
     pub stall_timeout_seconds: Seconds,
 }
 
-/// The preflight asks with these deadlines: whether a store is there at all must be known soon.
+/// The preflight asks with these deadlines, or shorter ones that were given: whether a store is there at all must be
+/// known soon, and one that isn't is no stall of a run.
 const PREFLIGHT_REQUEST_TIMEOUT: Duration = Duration::from_secs(8);
 const PREFLIGHT_RETRY_TIMEOUT: Duration = Duration::from_secs(12);
 
@@ -181,7 +184,10 @@ impl StorageArgs {
             stall_timeout: Some(self.stall_timeout_seconds.as_duration()),
             trust,
         };
-        Ok(Config::resolve(backend, &overrides, variable)?)
+        Config::resolve(backend, &overrides, variable).map_err(|error| match (error, &self.ca_cert) {
+            (ConfigError::Authorities(problem), Some(path)) => cannot_use("--ca-cert", path, &problem),
+            (error, _) => error.into(),
+        })
     }
 
     /// The configuration of the store of a lake path.
@@ -200,8 +206,11 @@ pub(super) async fn preflight(
     if config.trust == Trust::Anyone {
         warn("--insecure: nobody checks who answers, and whoever does gets the messages");
     }
-    let store =
-        Store::connect(config.with_timeouts(PREFLIGHT_REQUEST_TIMEOUT, PREFLIGHT_RETRY_TIMEOUT)).await?;
+    let config = config.with_timeouts(
+        config.request_timeout.min(PREFLIGHT_REQUEST_TIMEOUT),
+        config.retry_timeout.min(PREFLIGHT_RETRY_TIMEOUT),
+    );
+    let store = Store::connect(config).await?;
     if create_bucket {
         store.admin().create_bucket().await?;
     }

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::storage::StorageError;
+use crate::storage::{CHECK, StorageError, advice};
 
 /// A failure of the queue; its text is one line.
 #[derive(Debug, thiserror::Error)]
@@ -20,7 +20,8 @@ pub enum QueueError {
     },
     /// The store has not answered anything for the stall timeout.
     #[error(
-        "the store {} for {seconds:.0} s: {detail}; check {place}, or wait longer with --stall-timeout-seconds", has_done(*.refused)
+        "the store {} for {seconds:.0} s: {detail}; {} ({place}), or wait longer with --stall-timeout-seconds",
+        has_done(*.refused), advice(.detail).unwrap_or(CHECK)
     )]
     Stalled {
         /// Which store.

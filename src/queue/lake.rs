@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::error::QueueError;
 use super::patience::{Trouble, until_answered};
-use crate::storage::{Prefix, StorageError, Store, may_heal, one_line};
+use crate::storage::{Prefix, StorageError, Store, advice, may_heal, one_line};
 
 /// A table's place: a store and a prefix. Nothing need be there yet. Cheap to clone.
 #[derive(Clone)]
@@ -213,7 +213,7 @@ impl Lake {
         match self.refusal(error) {
             Some(refused) => QueueError::from(refused).into(),
             None => Trouble {
-                error: QueueError::Request { what, detail: one_line(error) },
+                error: QueueError::Request { what, detail: advised(one_line(error)) },
                 may_heal: may_heal(error),
             },
         }
@@ -222,6 +222,14 @@ impl Lake {
     /// What the store has against the credentials, if that is what is wrong.
     fn refusal(&self, error: &(dyn Error + 'static)) -> Option<StorageError> {
         StorageError::of_refusal(&self.store.config().describe(), error)
+    }
+}
+
+/// What went wrong, with what to do about it where that tells.
+fn advised(detail: String) -> String {
+    match advice(&detail) {
+        Some(advice) => format!("{detail}; {advice}"),
+        None => detail,
     }
 }
 

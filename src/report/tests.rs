@@ -169,6 +169,10 @@ fn what_was_not_measured_is_empty_null_or_a_dash() {
             "recovery",
             "producer_rss_growth",
             "consumer_rss_growth",
+            "store_model",
+            "delays",
+            "faults",
+            "store_server",
         ]
         .contains(&name);
         assert_eq!(field.is_empty(), unmeasured, "{name}: {field}");

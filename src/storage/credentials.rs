@@ -105,3 +105,27 @@ impl CredentialProvider for ForObjectStore {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::Store;
+
+    /// A panic would say the whole of what it is about.
+    #[tokio::test]
+    async fn neither_a_secret_nor_a_token_is_shown() {
+        let (secret, token) = ("a-very-secret-key", "a-very-secret-token");
+        let config = Config::of_server("http://127.0.0.1:1", "s3mq", "key", secret).unwrap();
+        let store = Store::connect(config.clone()).await.unwrap();
+        let given =
+            aws_credential_types::Credentials::new("key", secret, Some(token.to_owned()), None, "test");
+        let adapted = ForObjectStore::new(SharedCredentialsProvider::new(given));
+        let credential = adapted.get_credential().await.unwrap();
+        assert_eq!(credential.token.as_deref(), Some(token));
+        for shown in
+            [format!("{config:?}"), format!("{store:?}"), format!("{adapted:?}"), format!("{credential:?}")]
+        {
+            assert!(!shown.contains(secret) && !shown.contains(token), "{shown}");
+        }
+    }
+}

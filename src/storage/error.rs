@@ -8,7 +8,7 @@ use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
     /// Nothing answers.
-    #[error("the store does not answer: {detail}; {} ({place})", advice(.detail))]
+    #[error("the store does not answer: {detail}; {} ({place})", advice(.detail).unwrap_or(CHECK))]
     Unreachable {
         /// Which store.
         place: String,
@@ -23,6 +23,14 @@ pub enum StorageError {
         /// What it said.
         detail: String,
     },
+    /// What answers there knows no S3.
+    #[error("what answers at {place} is no S3 server ({detail}); check the endpoint, its path too")]
+    NotS3 {
+        /// Which store.
+        place: String,
+        /// What it answered.
+        detail: String,
+    },
     /// The store is in another region than requests are signed for.
     #[error(
         "the store is in another region than requests are signed for ({detail}); give --region ({place})"
@@ -35,8 +43,7 @@ pub enum StorageError {
     },
     /// The credentials were good once.
     #[error(
-        "the credentials for {place} have expired ({code}); renew them, or use ones that renew themselves \
-         (--s3-backend s3 with a profile, SSO or an instance role)"
+        "the credentials for {place} have expired ({code}); renew them and start again{}", renewing(.place)
     )]
     ExpiredCredentials {
         /// Which store.
@@ -123,19 +130,39 @@ const EXPIRED: &[&str] = &["ExpiredToken", "ExpiredTokenException", "TokenRefres
 /// For a signature of another time.
 const CLOCK: &[&str] = &["RequestTimeTooSkewed"];
 
-/// What to do about an endpoint that doesn't answer, from what the connection said.
-fn advice(detail: &str) -> &'static str {
+/// Where AWS issues credentials, some renew themselves.
+fn renewing(place: &str) -> &'static str {
+    if place.contains("on AWS S3") {
+        "; those of a profile, SSO or an instance role renew themselves"
+    } else {
+        ""
+    }
+}
+
+/// How servers that speak TLS answer plain HTTP: those written in Go, nginx, Apache.
+const WANTS_TLS: &[&str] =
+    &["HTTP request to an HTTPS server", "HTTP request was sent to HTTPS port", "SSL-enabled server port"];
+
+/// What to do where nothing more is known.
+pub const CHECK: &str = "check the endpoint";
+
+/// What to do about an endpoint that doesn't answer, where what the connection said tells.
+pub fn advice(detail: &str) -> Option<&'static str> {
     let says = |words: &[&str]| words.iter().any(|word| detail.contains(word));
     if says(&["InvalidContentType"]) {
-        "no TLS is spoken there: is it http://?"
-    } else if says(&["invalid HTTP version", "HTTP request to an HTTPS server"]) {
-        "no plain HTTP is spoken there: is it https://?"
-    } else if says(&["UnknownIssuer", "CaUsedAsEndEntity"]) {
-        "give the certificate of its authority as --ca-cert"
+        Some("no TLS is spoken there: is it http://?")
+    } else if says(&["invalid HTTP version"]) || says(WANTS_TLS) {
+        Some("no plain HTTP is spoken there: is it https://?")
+    } else if says(&["CaUsedAsEndEntity"]) {
+        Some(
+            "its certificate is that of an authority; a server needs one that is signed by an authority (--ca-cert)",
+        )
+    } else if says(&["UnknownIssuer"]) {
+        Some("give the certificate of the authority that signed its own as --ca-cert")
     } else if says(&["NotValidForName", "not valid for name"]) {
-        "its certificate is that of another host; check the endpoint"
+        Some("its certificate is that of another host; check the endpoint")
     } else {
-        "check the endpoint"
+        None
     }
 }
 
@@ -155,15 +182,26 @@ impl StorageError {
         let body = error.raw_response().and_then(|response| response.body().bytes()).unwrap_or_default();
         let body = String::from_utf8_lossy(body);
         match (code, status) {
-            // In plain text: what listens there speaks TLS.
-            (None, Some(400)) if body.contains("HTTPS server") => {
-                Self::Unreachable { place, detail: compact(&body) }
+            // What listens there speaks TLS.
+            (None, Some(400)) if let Some(words) = WANTS_TLS.iter().find(|words| body.contains(*words)) => {
+                Self::Unreachable { place, detail: (*words).to_owned() }
+            }
+            (None, Some(answered @ (200..=399 | 404 | 405)))
+                if !body.is_empty() && !body.contains("<Error>") =>
+            {
+                let kind = error.raw_response().and_then(|response| response.headers().get("content-type"));
+                let kind = kind.map(|kind| format!(", {}", compact(kind))).unwrap_or_default();
+                Self::NotS3 { place, detail: format!("it answers {answered}{kind}") }
             }
             (Some("AuthorizationHeaderMalformed"), _) if message.contains("region") => {
                 Self::WrongRegion { place, detail: compact(message) }
             }
             (_, Some(301)) | (Some("PermanentRedirect" | "IllegalLocationConstraintException"), _) => {
-                let detail = region.map_or_else(|| compact(message), |region| format!("it is in {region}"));
+                let detail = match region {
+                    Some(region) => format!("it is in {region}"),
+                    None if message.is_empty() => "it doesn't say which".to_owned(),
+                    None => compact(message),
+                };
                 Self::WrongRegion { place, detail }
             }
             (Some(code), _) if let Some(refused) = Self::of_credentials(&place, code) => refused,
@@ -178,6 +216,14 @@ impl StorageError {
     /// Whether the same request may succeed a little later, with nothing else changed.
     pub fn may_heal(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Failing { .. })
+    }
+
+    /// Whether the credentials are what is wrong, so that no request will fare better.
+    pub fn is_of_credentials(&self) -> bool {
+        matches!(
+            self,
+            Self::ExpiredCredentials { .. } | Self::ClockOff { .. } | Self::WrongCredentials { .. }
+        )
     }
 
     /// What S3's code says of the credentials, if anything.
@@ -303,6 +349,23 @@ mod tests {
         assert!(refusal("InvalidAccessKeyId").unwrap().contains("check the access key"));
         assert!(refusal("RequestTimeTooSkewed").unwrap().contains("set the clock"));
         assert_eq!(refusal("AccessDenied"), None);
+    }
+
+    #[test]
+    fn a_server_that_shows_the_certificate_of_an_authority_is_told_what_it_needs() {
+        // Given as --ca-cert, it would be refused as well.
+        let advice = advice("invalid peer certificate: Other(OtherError(CaUsedAsEndEntity))").unwrap();
+        assert!(advice.contains("that of an authority") && advice.contains("signed by"), "{advice}");
+    }
+
+    #[test]
+    fn credentials_that_renew_themselves_are_advised_where_there_are_any() {
+        let expired = |place: &str| {
+            StorageError::ExpiredCredentials { place: place.to_owned(), code: "ExpiredToken".to_owned() }
+                .to_string()
+        };
+        assert!(expired("bucket `b` on AWS S3 in eu-west-1").contains("SSO"));
+        assert!(!expired("bucket `b` at http://127.0.0.1:9000").contains("SSO"));
     }
 
     #[test]

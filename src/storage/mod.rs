@@ -33,7 +33,7 @@ use object_store::{BackoffConfig, ObjectStore, RetryConfig};
 pub use admin::Admin;
 pub use config::{Backend, Config, ConfigError, Credentials, Overrides};
 pub use counting::{Purpose, RequestCounts, RequestRow, Requests};
-pub use error::{StorageError, may_heal, one_line};
+pub use error::{CHECK, StorageError, advice, may_heal, one_line};
 pub use http::Trust;
 pub use lake_path::{LakePath, Prefix};
 pub use lock::PrefixLock;

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use serde_json::Value;
 
 use crate::gateway::{AUTHORITY, Gateway, answer, refusal, tls_door, tls_door_on};
-use crate::harness::{Finished, S3mq};
+use crate::harness::{Finished, S3mq, s3mq};
 use crate::store::{ACCESS_KEY, SECRET_KEY, Store};
 
 const BENCH: &str = "bench --range-start 100 --range-end 100 --range-step 1 --seconds-to-stream 1 \
@@ -140,7 +140,9 @@ fn what_is_wrong_with_certificates_is_refused() {
     check("--ca-cert").arg(AUTHORITY).run().refuses(&["--ca-cert", "https://"]);
     let https = |arguments: &str| check(&format!("{arguments} --endpoint https://127.0.0.1:1"));
     https("--ca-cert none.pem").run().refuses(&["--ca-cert none.pem"]);
-    https("--ca-cert /proc/self/cmdline").run().refuses(&["--ca-cert", "no certificate"]);
+    https("--ca-cert /proc/self/cmdline")
+        .run()
+        .refuses(&["--ca-cert /proc/self/cmdline: ", "no certificate"]);
     https("--insecure").arg("--ca-cert").arg(AUTHORITY).run().refuses(&["--insecure", "--ca-cert"]);
     for flag in ["--insecure", "--ca-cert=x"] {
         crate::harness::s3mq(BENCH).arg(flag).run().refuses(&[&flag[..8], "embedded"]);
@@ -158,12 +160,44 @@ fn the_other_scheme_is_suggested() {
         let http = tls.replace("https://", "http://");
         store.s3mq(command).env("MINIO_S3_ENDPOINT", &http).run().exits(1).complains(&["is it https://?"]);
     }
-    // As servers written in Go say it.
-    let gateway = Gateway::alone(|_| {
-        answer("400 Bad Request", "", "Client sent an HTTP request to an HTTPS server.\n")
-    });
-    let check = store.s3mq("check").env("MINIO_S3_ENDPOINT", &gateway.endpoint());
-    check.run().exits(1).complains(&["is it https://?"]);
+    // Without a preflight too.
+    let role = |endpoint: &str| {
+        let role =
+            "producer --lake-path queue --rate 1 --messages 1 --no-preflight --stall-timeout-seconds 2";
+        store.s3mq(role).env("MINIO_S3_ENDPOINT", endpoint).run()
+    };
+    role(&plain.replace("http://", "https://")).exits(1).complains(&["is it http://?"]);
+    role(&tls.replace("https://", "http://")).exits(1).complains(&["is it https://?"]);
+    // As servers written in Go say it, nginx, and Apache.
+    for body in [
+        "Client sent an HTTP request to an HTTPS server.\n",
+        "<html><title>400 The plain HTTP request was sent to HTTPS port</title></html>",
+        "<html><p>Reason: You're speaking plain HTTP to an SSL-enabled server port.</p></html>",
+    ] {
+        let gateway = Gateway::alone(move |_| answer("400 Bad Request", "", body));
+        let check = store.s3mq("check").env("MINIO_S3_ENDPOINT", &gateway.endpoint());
+        check.run().exits(1).complains(&["is it https://?"]);
+        role(&gateway.endpoint()).exits(1).complains(&["is it https://?"]);
+    }
+}
+
+#[test]
+fn a_server_that_knows_no_s3_is_said_to_be_one() {
+    for status in ["200 OK", "302 Found", "404 Not Found"] {
+        let headers = "Content-Type: text/html\r\nLocation: /login\r\n";
+        let gateway = Gateway::alone(move |_| answer(status, headers, "<html><body>Welcome</body></html>"));
+        let check = Store::start().s3mq("check").env("MINIO_S3_ENDPOINT", &gateway.endpoint()).run();
+        let words = ["is no S3 server", &status[..3], "text/html", "check the endpoint"];
+        check.exits(1).complains(&words);
+    }
+}
+
+/// A password that was put into an endpoint by mistake.
+#[test]
+fn the_help_does_not_show_what_an_endpoint_is_set_to() {
+    let help = s3mq("check --help").env("S3MQ_ENDPOINT", "https://user:password@host").run();
+    help.exits(0);
+    help.check(help.stdout.contains("S3MQ_ENDPOINT") && !help.stdout.contains("password@"), "it shows it");
 }
 
 #[test]
@@ -177,6 +211,9 @@ fn another_region_is_said() {
         "Content-Type: application/xml\r\nx-amz-bucket-region: eu-west-1\r\n",
         body,
     );
+    let gateway = Gateway::alone(move |_| answer("301 Moved Permanently", "", ""));
+    let check = store.s3mq("check").env("MINIO_S3_ENDPOINT", &gateway.endpoint());
+    check.run().exits(1).complains(&["another region", "(it doesn't say which)", "--region"]);
     for refused in [malformed, moved] {
         let gateway = Gateway::alone(move |_| refused.clone());
         let check = store.s3mq("check").env("MINIO_S3_ENDPOINT", &gateway.endpoint());

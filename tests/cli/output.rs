@@ -147,3 +147,15 @@ fn a_bench_that_ends_early_leaves_nothing_in_the_store() {
     bench.finish().exits(130);
     assert!(store.keys().iter().any(|key| key.ends_with(".parquet")));
 }
+
+#[test]
+fn help_that_can_not_be_written_is_a_failure() {
+    for command in ["--help", "--version", "bench --help", "help bench"] {
+        s3mq(command)
+            .stdout_to("/dev/full")
+            .run()
+            .exits(1)
+            .complains(&["standard output could not be written"]);
+        s3mq(command).run().exits(0);
+    }
+}

@@ -299,6 +299,19 @@ fn a_dead_endpoint_is_told_of_and_ends_in_time_without_a_preflight_too() {
     }
 }
 
+/// A preflight has deadlines of its own, and keeps to shorter ones.
+#[test]
+fn a_preflight_takes_no_longer_than_a_request_may() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    for deadlines in [IMPATIENT, "--stall-timeout-seconds 600"] {
+        let check =
+            Store::start().s3mq(&format!("check {deadlines}")).env("MINIO_S3_ENDPOINT", &endpoint).spawn();
+        let limit = if deadlines == IMPATIENT { Duration::from_secs(10) } else { LIMIT };
+        check.finish_within(limit).exits(1).complains(&["the store does not answer", &endpoint]);
+    }
+}
+
 #[test]
 fn what_will_not_heal_ends_at_once_without_a_preflight_too() {
     let store = Store::start();
@@ -318,7 +331,7 @@ fn what_will_not_heal_ends_at_once_without_a_preflight_too() {
 fn the_first_message_is_waited_for_as_long_as_told() {
     let store = Store::start();
     let consumer = store.s3mq("consumer --lake-path empty --wait-timeout-seconds 1").run();
-    consumer.exits(1).complains(&["no message came to empty", "--wait-timeout-seconds"]);
+    consumer.exits(1).complains(&["no message came to `empty` in 1 s", "--wait-timeout-seconds"]);
     consumer.check(consumer.event("consumed")["ended"] == "wait_timeout", "it ended for another reason");
 }
 
