@@ -98,13 +98,18 @@ class Round:
 
     @staticmethod
     def freeze(pid, pause):
+        """Whether there was a process to freeze. It goes on whatever happens to us."""
+        if pid is None:
+            return False
         try:
             os.kill(pid, signal.SIGSTOP)
-            time.sleep(pause)
-            os.kill(pid, signal.SIGCONT)
-            return True
-        except (ProcessLookupError, TypeError):
+            try:
+                time.sleep(pause)
+            finally:
+                os.kill(pid, signal.SIGCONT)
+        except ProcessLookupError:
             return False
+        return True
 
     def run(self):
         try:

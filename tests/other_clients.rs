@@ -9,6 +9,7 @@ use std::process::{Command, Output};
 use common::streams::*;
 use common::{TestStore, fresh_path, is_set_up};
 use s3mq::queue::{Consumer, ConsumerOptions, Received};
+use s3mq::server::{Faults, Proxy, ProxyConfig};
 
 /// Runs Python with `deltalake`; `None` where that isn't set up. The script gets the table's URI and the
 /// storage options as `uri` and `options`.
@@ -219,6 +220,81 @@ print(added, len(gone), len(DeltaTable(uri, storage_options=options).to_pyarrow_
     assert!(lost.iter().any(|(count, ranges)| **count == 60 && **ranges == all_of_the_first), "{event}");
 }
 
+/// Compacts and vacuums again and again while the roles stream, at this endpoint. What is compacted is gone once
+/// the consumer has it: a reader that is slower is another test.
+async fn is_compacted_and_vacuumed_while_streaming(store: &TestStore, endpoint: &str) {
+    const MESSAGES: &str = "4000";
+    let path = fresh_path("streaming-optimized");
+    let files = tempfile::tempdir().unwrap();
+    let told = files.path().join("consumer.out");
+    let start = |arguments: &str, out: &std::path::Path| {
+        let mut command = s3mq(store, &arguments.split(' ').collect::<Vec<_>>());
+        let errors = std::fs::File::create(out.with_extension("err")).unwrap();
+        command.env("MINIO_S3_ENDPOINT", endpoint).stdout(std::fs::File::create(out).unwrap()).stderr(errors);
+        command.spawn().unwrap()
+    };
+    let flags = format!("--lake-path {path} --autocommit-duration-ms 20 --request-timeout-seconds 5");
+    let mut consumer = start(&format!("consumer {flags}"), &told);
+    let produce = format!("producer {flags} --rate 500 --messages {MESSAGES} --checkpoint-interval 50");
+    let mut producer = start(&produce, &files.path().join("producer.out"));
+    let script = format!(
+        r#"
+import json, time
+def received():
+    lines = [json.loads(line) for line in open({told:?}) if line.endswith("}}\n")]
+    return max((line["messages"] for line in lines if line["event"] == "progress"), default=0)
+def until(holds):
+    end = time.monotonic() + 120
+    while not holds():
+        assert time.monotonic() < end, "the consumer came to nothing"
+        time.sleep(0.05)
+until(lambda: received() > 0)
+compacted = vacuumed = 0
+while received() < {MESSAGES} // 2:
+    table = DeltaTable(uri, storage_options=options)
+    compacted += table.optimize.compact()["numFilesRemoved"]
+    until(lambda: received() >= len(table.to_pyarrow_table()))
+    vacuumed += len(table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False))
+print(compacted > 0 and vacuumed > 0)
+"#,
+        told = told.to_str().unwrap()
+    );
+    let done = python(store, &path, &script).unwrap();
+    assert_eq!(done.trim(), "True", "nothing was compacted and vacuumed");
+    for (role, name) in [(&mut producer, "producer"), (&mut consumer, "consumer")] {
+        let status = role.wait().unwrap();
+        let errors = std::fs::read_to_string(files.path().join(name).with_extension("err")).unwrap();
+        assert!(status.success(), "the {name} ends with {status}: {errors}");
+    }
+    let event = last_event(&std::fs::read_to_string(&told).unwrap());
+    assert_eq!(event["received"].to_string(), MESSAGES, "{event}");
+    let script = format!(
+        r#"print(sorted(DeltaTable(uri, storage_options=options).to_pyarrow_table()["seq"].to_pylist()) == list(range({MESSAGES})))"#
+    );
+    assert_eq!(
+        python(store, &path, &script).unwrap().trim(),
+        "True",
+        "the table doesn't hold each message once"
+    );
+}
+
+async fn a_table_that_python_compacts_and_vacuums_while_it_streams_loses_nothing(store: &TestStore) {
+    if !is_set_up("S3MQ_TEST_PYTHON", "Python with the package deltalake") {
+        return;
+    }
+    let bare = store.store.config().endpoint.as_ref().unwrap().as_str().trim_end_matches('/').to_owned();
+    is_compacted_and_vacuumed_while_streaming(store, &bare).await;
+
+    let rules = "[[rule]]\nmethod = 'PUT'\nkey = '*_delta_log/*.json'\nprobability = 0.1\naction = 'apply-then-reset'\n\
+                 [[rule]]\nmethod = ['GET', 'PUT']\nprobability = 0.03\naction = 'status'\nstatus = 503\n\
+                 [[rule]]\nmethod = 'GET'\nprobability = 0.03\naction = 'reset'";
+    let faults = Some(Faults::parse(rules).unwrap());
+    let config = ProxyConfig { faults, ..ProxyConfig::before(bare.parse().unwrap()) };
+    let proxy = Proxy::start(config).await.unwrap();
+    is_compacted_and_vacuumed_while_streaming(store, &proxy.endpoint()).await;
+    assert!(proxy.fault_counts().iter().all(|rule| rule.fired > 0), "{:?}", proxy.fault_counts());
+}
+
 async fn what_python_partitions_compresses_and_widens_is_read(store: &TestStore) {
     let path = fresh_path("by-python-in-parts");
     let script = r#"
@@ -299,6 +375,7 @@ on_every_store!(
     a_consumer_reads_what_python_wrote,
     a_table_that_python_optimizes_is_delivered_once,
     a_table_that_is_compacted_and_vacuumed_while_read_is_delivered_once_or_counted,
+    a_table_that_python_compacts_and_vacuums_while_it_streams_loses_nothing,
     what_python_partitions_compresses_and_widens_is_read,
     a_table_that_python_overwrites_stops_the_consumer_unless_told_otherwise,
     a_producer_does_not_write_to_a_table_that_is_not_its_own,

@@ -316,6 +316,7 @@ fn condition(headers: &HeaderMap, name: http::HeaderName) -> S3Result<Option<ETa
 }
 
 fn unreadable(error: impl std::fmt::Display) -> S3Error {
+    tracing::warn!("an object cannot be read: {error}");
     s3_error!(InternalError, "The object cannot be read: {error}")
 }
 
