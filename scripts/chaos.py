@@ -3,7 +3,7 @@
 
 Each round is drawn from its seed: some faults of the store (answers that are lost, refusals, resets, stalls, cut
 bodies, entries that stay hidden for a while), and some violence (a role or the store itself is killed and started
-again, or frozen for up to 20 seconds). Half of the rounds are an `s3mq bench`, the others are producers and a consumer
+again, or frozen for up to 20 seconds). A third of the rounds are an `s3mq bench`, the others are producers and a consumer
 of their own. The store is the embedded one, or the one that the environment names (MINIO_S3_ENDPOINT and its fellows,
 as scripts/start-seaweedfs.sh prints them) behind `s3mq serve --proxy`. What is kept of a round and compared
 afterwards, with the faults gone:
@@ -51,7 +51,7 @@ class Round:
         self.binary, self.directory, self.rng = binary, directory, random.Random(seed)
         self.seconds, self.longest_freeze = seconds, longest_freeze
         self.rules = draw_faults(self.rng)
-        self.kind = self.rng.choice(["bench", "roles"])
+        self.kind = self.rng.choice(["bench", "roles", "roles"])
         self.violent, self.processes, self.killed = collections.Counter(), [], []
         self.lost = self.doubled = 0
         self.rate, self.commit_ms = self.rng.choice([200, 2_000, 10_000]), self.rng.choice([20, 50, 100])
@@ -69,7 +69,7 @@ class Round:
         """What is done to whom, and when: seconds after the start."""
         targets = [*roles, "store"] + (["store behind"] if self.store.upstream_pid else [])
         events = []
-        for _ in range(self.rng.choice([0, 1, 2, 2, 3])):
+        for _ in range(self.rng.choice([0, 1, 2, 3, 4])):
             target = self.rng.choice(targets)
             # A bench whose roles are killed has failed; that is for the tests.
             can_be_killed = target == "store" or (self.kind == "roles" and target in roles)
@@ -124,7 +124,8 @@ class Round:
             self.store.clear()
             return {
                 "versions": table.versions, "committed": sum(one["committed"] for one in produced), "table": len(table),
-                "received": received["received"], "recovery": received["recovery_seconds"] or 0.0,
+                "received": received["received"], "stall": received["store_stalls"]["longest_seconds"],
+                "recovery": received["recovery_seconds"] or 0.0,
             }  # fmt: skip
         finally:
             for process in [*self.processes, *self.store.processes]:
@@ -264,8 +265,8 @@ def main():
     stores = {"embedded": [Embedded], "proxy": [Proxied], "both": [Embedded, Proxied]}[arguments.store]
     fired, violent, rows, failed = collections.Counter(), collections.Counter(), [], 0
     print("| seed | store | kind | rate/s | faults fired | killed, frozen | versions | said to be committed | in the table | received "
-          "| recovery s | result |")  # fmt: skip
-    print("|---|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
+          "| longest stall s | recovery s | result |")  # fmt: skip
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
     for seed in range(arguments.seed, arguments.seed + arguments.rounds):
         directory = Path(tempfile.mkdtemp(prefix=f"s3mq-chaos-{seed}-"))
         store = stores[seed % len(stores)]
@@ -284,7 +285,7 @@ def main():
         }  # fmt: skip
         rows.append(row)
         cells = [seed, store.name, one.kind, one.rate, shown(counts), shown(one.violent)]
-        cells += [*found.values(), "whole"] if found else ["", "", "", "", "", f"**{problem}**"]
+        cells += [*found.values(), "whole"] if found else ["", "", "", "", "", "", f"**{problem}**"]
         print("|", " | ".join(f"{cell:.1f}" if isinstance(cell, float) else str(cell) for cell in cells), "|", flush=True)
         if problem:
             failed += 1
@@ -296,10 +297,13 @@ def main():
     def total(name):
         return sum(row.get(name, 0) for row in rows)
 
+    def longest(name):
+        return max(row.get(name, 0.0) for row in rows)
+
     print(
         f"\n{len(rows)} rounds, {failed} failed; {sum(fired.values()):,} faults fired ({shown(fired)}); "
         f"{sum(violent.values())} kills and freezes ({shown(violent)}); {total('received'):,} messages, "
-        f"{total('lost'):,} lost, {total('doubled'):,} doubled; longest recovery {max(row.get('recovery', 0.0) for row in rows):.1f} s"
+        f"{total('lost'):,} lost, {total('doubled'):,} doubled; longest stall {longest('stall'):.1f} s, longest recovery {longest('recovery'):.1f} s"
     )
     if arguments.output:
         arguments.output.write_text(json.dumps({"rounds": rows}, indent=2) + "\n")
