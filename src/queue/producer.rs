@@ -26,7 +26,7 @@ use super::blocking::{QUICK_BYTES, off_the_runtime};
 use super::checkpoint::{CheckpointBy, Checkpointer, Notice};
 use super::commit::{Committed, Committer};
 use super::create::create_if_absent;
-use super::entry::{EndOfStream, Origin, ProducerEpoch, StoredFile, commit_of_end, commit_of_files};
+use super::entry::{EndOfStream, Entry, Origin, ProducerEpoch, StoredFile, commit_of_end, commit_of_files};
 use super::error::QueueError;
 use super::lake::Lake;
 use super::open::open;
@@ -121,7 +121,7 @@ impl Producer {
             max_inflight: options.max_inflight_batches.max(1),
             batches: 0,
             appended: Appended::default(),
-            first_version: None,
+            first: None,
             checkpoints: Checkpointer::new(
                 lake.clone(),
                 options.anchor.clone(),
@@ -165,8 +165,7 @@ impl Producer {
         }
     }
 
-    /// Commits what was appended, then the end of the stream, looks whether all of it is there, and says what there
-    /// was.
+    /// Commits what was appended, then the end of the stream, sees that it is still there, and says what there was.
     ///
     /// # Errors
     /// What ended the pipeline; [`QueueError::Vanished`] where the log was deleted meanwhile.
@@ -193,8 +192,8 @@ struct Pipeline {
     /// Batches handed to a commit so far; the `txn` version.
     batches: u64,
     appended: Appended,
-    /// The first version committed.
-    first_version: Option<u64>,
+    /// The first version committed, and the id of its commit.
+    first: Option<(u64, Uuid)>,
     checkpoints: Checkpointer,
     notices: Option<mpsc::UnboundedSender<Notice>>,
 }
@@ -208,6 +207,7 @@ type Commit = Pin<Box<dyn Future<Output = (Committer, Result<Landed, QueueError>
 /// A commit that is acknowledged.
 struct Landed {
     committed: Committed,
+    commit_id: Uuid,
     took_us: i64,
 }
 
@@ -259,23 +259,31 @@ impl Pipeline {
         seen.map(|()| self.appended)
     }
 
-    /// Sees that what was committed is still there. A log that is deleted meanwhile takes every version all the same,
-    /// and no reader comes to it.
+    /// Sees that what was committed first is still there. A log that is deleted meanwhile takes every version all the
+    /// same, and no reader comes to it.
     async fn look_back(&self) -> Result<(), QueueError> {
-        let (Some(first), Some(last)) = (self.first_version, self.appended.last_version) else {
+        let (Some((first, commit_id)), Some(last)) = (self.first, self.appended.last_version) else {
             return Ok(());
         };
-        let gone = match self.lake.list_versions(first.checked_sub(2), usize::MAX).await {
-            Ok(listed) => missing(first.saturating_sub(1)..=last, &listed),
+        let vanished = |gone| Err(QueueError::Vanished { place: self.lake.describe(), gone });
+        let listed = match self.lake.read_entry(first).await {
+            Ok(Some(entry)) => match Entry::parse(&entry) {
+                Ok(entry) if entry.commit_id == Some(commit_id) => return Ok(()),
+                Ok(_) => return vanished(first..=first),
+                Err(detail) => return unseen(&QueueError::BadEntry { version: first, detail }),
+            },
+            Ok(None) => self.lake.list_versions(first.checked_sub(1), usize::MAX).await,
+            Err(error) => Err(error),
+        };
+        let gone = match listed {
+            Ok(listed) => missing(first..=last, &listed),
             Err(error) => return unseen(&error),
         };
         let Some(gone) = gone else { return Ok(()) };
         // Where the log was cleaned, a checkpoint has it.
         match open(&self.lake).await {
             Ok(opened) if opened.version >= last => Ok(()),
-            Ok(_) | Err(QueueError::Table { .. } | QueueError::Gap { .. }) => {
-                Err(QueueError::Vanished { place: self.lake.describe(), gone })
-            }
+            Ok(_) | Err(QueueError::Table { .. } | QueueError::Gap { .. }) => vanished(gone),
             Err(error) => unseen(&error),
         }
     }
@@ -297,7 +305,7 @@ impl Pipeline {
     }
 
     fn count(&mut self, landed: Landed, files: &[StoredFile]) {
-        let Landed { committed, took_us } = landed;
+        let Landed { committed, commit_id, took_us } = landed;
         let appended = &mut self.appended;
         appended.messages += files.iter().map(|file| file.origin.rows).sum::<u64>();
         appended.files += files.len() as u64;
@@ -306,7 +314,7 @@ impl Pipeline {
         appended.commit_retries += u64::from(committed.retries);
         appended.conflicts += u64::from(committed.conflicts);
         appended.last_version = Some(committed.version);
-        self.first_version.get_or_insert(committed.version);
+        self.first.get_or_insert((committed.version, commit_id));
         // Said as soon as it is known, for whoever wants to know what a killed producer had been told.
         tracing::debug!(
             "committed version={} messages={} epoch={}",
@@ -364,7 +372,7 @@ fn missing(mut wanted: RangeInclusive<u64>, listed: &[u64]) -> Option<RangeInclu
 async fn timed(committer: &mut Committer, entry: Bytes, commit_id: Uuid) -> Result<Landed, QueueError> {
     let started_ns = monotonic_ns();
     let committed = committer.commit(entry, commit_id).await?;
-    Ok(Landed { committed, took_us: ((monotonic_ns() - started_ns) / 1_000) as i64 })
+    Ok(Landed { committed, commit_id, took_us: ((monotonic_ns() - started_ns) / 1_000) as i64 })
 }
 
 /// Waits for a commit that is on its way; for ever where none is.
