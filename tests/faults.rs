@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod common;
+#[path = "faults/reads.rs"]
+mod reads;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,11 +16,10 @@ use object_store::path::Path;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::RowAccessor;
 use s3mq::queue::{
-    Appended, Batch, Consumer, Lake, LostFile, Notice, Producer, ProducerEpoch, ProducerOptions, QueueError,
-    Received,
+    Appended, Batch, Consumer, Lake, Notice, Producer, ProducerEpoch, ProducerOptions, QueueError, Received,
 };
 use s3mq::server::{self, Faults, Server};
-use s3mq::storage::{Config, Purpose, Store};
+use s3mq::storage::{Config, Store};
 use tokio::sync::mpsc;
 
 /// A server that does wrong, and a table on it.
@@ -312,36 +313,6 @@ async fn an_entry_that_can_never_be_read_ends_the_queue_with_what_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_that_is_refused_to_a_lone_consumer_is_named_and_no_silence_of_the_store() {
-    let key = "queue/_delta_log/00000000000000000003.json";
-    let rules = format!("[[rule]]\nmethod = \"GET\"\nkey = \"{key}\"\naction = \"status\"\nstatus = 500");
-    let faulty = Faulty::with_timeouts(&rules, Duration::from_secs(30), Duration::from_secs(2)).await;
-    let mut consumer = Consumer::open(&faulty.lake, options()).await.unwrap();
-    send_each(&faulty.lake, 5).await;
-    // The producer is through: nothing else is asked of the store.
-    let error = error_of(&mut consumer).await;
-    assert!(matches!(&error, QueueError::Unreadable { lost, .. } if *lost == (3..=6)), "{error}");
-    let text = error.to_string();
-    let named = text.contains(&format!("GET of version 3, s3://s3mq/{key} failed"));
-    assert!(named && text.contains("nothing but status 500 to it for 2 s"), "{text}");
-    assert!(!text.contains("has not answered"), "{text}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_file_that_is_refused_while_others_come_is_named() {
-    let rules = "[[rule]]\nmethod = \"GET\"\nkey = \"*.parquet\"\naction = \"status\"\nstatus = 500";
-    let faulty = Faulty::with_timeouts(rules, Duration::from_secs(2), Duration::from_secs(30)).await;
-    let mut consumer = Consumer::open(&faulty.lake, options()).await.unwrap();
-    send_each(&faulty.lake, 1).await;
-    // Its own questions for the next version are answered. Somebody who would give up by now hears of it as well.
-    consumer.ask();
-    let error = consumer.next_or_nothing().await.unwrap_err();
-    assert!(matches!(error, QueueError::Request { .. }), "{error}");
-    let text = error.to_string();
-    assert!(text.starts_with("GET of data file queue/part-") && text.contains("500"), "{text}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_comes_after_a_file_that_the_store_does_not_give() {
     // The files' names are drawn; the third that is asked for, and every attempt at it, fails.
     let third_and_later: Vec<_> = (3..200).collect();
@@ -365,46 +336,5 @@ async fn nothing_comes_after_a_file_that_the_store_does_not_give() {
     // The store may be well again, but what follows would be a gap.
     for _ in 0..3 {
         assert!(matches!(next(&mut consumer).await.unwrap_err(), QueueError::TaskEnded(_)));
-    }
-}
-
-/// Six batches, and what comes of them where reads of their files meet these faults; and how many GETs that took.
-async fn files_behind(faults: &str) -> (usize, Vec<LostFile>, u64) {
-    let faulty = six_batches(&format!("[[rule]]\nmethod = \"GET\"\nkey = \"*.parquet\"\n{faults}\n")).await;
-    let asked = || faulty.lake.store().requests().attempts(Purpose::DataGet);
-    let before = asked();
-    let mut consumer = Consumer::open(&faulty.lake, options()).await.unwrap();
-    let (mut came, mut lost) = (0, Vec::new());
-    loop {
-        match next(&mut consumer).await.unwrap() {
-            Received::Batch(batch) => came += batch.len(),
-            Received::Lost(file) => lost.push(file),
-            Received::End(_) => break,
-        }
-    }
-    faulty.all_fired();
-    (came, lost, asked() - before)
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_file_that_one_answer_has_wrong_is_asked_for_once_more() {
-    for wrong in [
-        // Absent; another body than the file's; each file absent once.
-        "nth = [2]\naction = \"status\"\nstatus = 404",
-        "nth = [2]\naction = \"status\"\nstatus = 200",
-        "action = \"hide\"\nreads = 1",
-    ] {
-        let (came, lost, asked) = files_behind(wrong).await;
-        assert_eq!((came, lost.len()), (50, 0), "{wrong}: {lost:?}");
-        assert!((6..=10).contains(&asked), "{wrong}: {asked} GETs");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_file_that_every_answer_has_wrong_is_lost_after_two() {
-    for (status, reason) in [(404, "no longer there"), (200, "")] {
-        let (came, lost, asked) = files_behind(&format!("action = \"status\"\nstatus = {status}")).await;
-        assert_eq!((came, lost.len(), asked), (0, 5, 10), "{lost:?}");
-        assert!(lost.iter().all(|file| file.rows == Some(10) && file.reason.contains(reason)), "{lost:?}");
     }
 }
