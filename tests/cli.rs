@@ -6,6 +6,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "cli/checkpoints.rs"]
+mod checkpoints;
 #[path = "cli/clocks.rs"]
 mod clocks;
 #[path = "cli/credentials.rs"]
