@@ -1,5 +1,7 @@
 //! Flags and variables that say which store.
 
+use std::io::ErrorKind;
+use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,7 +10,9 @@ use clap::{Args, ValueEnum};
 use super::console::warn;
 use super::failure::Failure;
 use super::given_file::{self, WRITTEN_BYTES, cannot_use};
-use crate::storage::{self, Backend, Config, ConfigError, LakePath, Overrides, Prefix, Store, Trust};
+use crate::storage::{
+    self, Backend, Config, ConfigError, Credentials, LakePath, Overrides, Prefix, Store, Trust,
+};
 use crate::units::Seconds;
 
 /// Which kind of store.
@@ -184,15 +188,37 @@ impl StorageArgs {
             stall_timeout: Some(self.stall_timeout_seconds.as_duration()),
             trust,
         };
-        Config::resolve(backend, &overrides, variable).map_err(|error| match (error, &self.ca_cert) {
-            (ConfigError::Authorities(problem), Some(path)) => cannot_use("--ca-cert", path, &problem),
-            (error, _) => error.into(),
-        })
+        let config =
+            Config::resolve(backend, &overrides, variable).map_err(|error| match (error, &self.ca_cert) {
+                (ConfigError::Authorities(problem), Some(path)) => cannot_use("--ca-cert", path, &problem),
+                (error, _) => error.into(),
+            })?;
+        if config.credentials == Credentials::Chain {
+            CHAIN_FILES.into_iter().try_for_each(refuse_endless)?;
+        }
+        Ok(config)
     }
 
     /// The configuration of the store of a lake path.
     pub(super) fn resolve_lake(&self, path: &LakePath) -> Result<Config, Failure> {
         self.resolve(path.bucket.as_deref())
+    }
+}
+
+/// What names the files that the AWS default chain reads, to their end.
+const CHAIN_FILES: [&str; 3] =
+    ["AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE"];
+
+/// Refuses a file of the chain that is larger than any of its kind. What else is wrong with it, the chain says.
+fn refuse_endless(name: &str) -> Result<(), Failure> {
+    let Some(path) = variable(name).map(PathBuf::from) else { return Ok(()) };
+    // What is read from a pipe isn't there a second time.
+    if std::fs::metadata(&path).is_ok_and(|metadata| metadata.file_type().is_fifo()) {
+        return Ok(());
+    }
+    match given_file::read(&path, WRITTEN_BYTES) {
+        Err(error) if error.kind() == ErrorKind::FileTooLarge => Err(cannot_use(name, &path, &error)),
+        _ => Ok(()),
     }
 }
 

@@ -273,5 +273,9 @@ fn a_file_without_an_end_is_refused() {
     }
     let check = with_variables("check --endpoint https://127.0.0.1:1 --ca-cert /dev/zero");
     check.run().refuses(&["--ca-cert", "/dev/zero", "more than 1 MiB"]);
+    for name in ["AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE"] {
+        let check = s3mq("check --s3-backend s3 --bucket queue").env(name, "/dev/zero");
+        check.run().refuses(&[name, "/dev/zero", "more than 1 MiB"]);
+    }
     s3mq("layers --page /dev/zero").run().refuses(&["--page", "/dev/zero", "more than 1 MiB"]);
 }
