@@ -47,9 +47,9 @@ COMMITTED = re.compile(r"committed version=(\d+) messages=(\d+) epoch=([0-9a-f-]
 class Round:
     """One round; `lost` and `doubled` are messages, of the table and of the consumer together."""
 
-    def __init__(self, binary, directory, seed, seconds, longest_freeze, store):
+    def __init__(self, binary, directory, seed, seconds, longest_freeze, kill_behind, store):
         self.binary, self.directory, self.rng = binary, directory, random.Random(seed)
-        self.seconds, self.longest_freeze = seconds, longest_freeze
+        self.seconds, self.longest_freeze, self.kill_behind = seconds, longest_freeze, kill_behind
         self.rules = draw_faults(self.rng)
         self.kind = self.rng.choice(["bench", "roles", "roles"])
         self.violent, self.processes, self.killed = collections.Counter(), [], []
@@ -72,7 +72,9 @@ class Round:
         for _ in range(self.rng.choice([0, 1, 2, 3, 4])):
             target = self.rng.choice(targets)
             # A bench whose roles are killed has failed; that is for the tests.
-            can_be_killed = target == "store" or (self.kind == "roles" and target in roles)
+            can_be_killed = (
+                target == "store" or (self.kind == "roles" and target in roles) or (target == "store behind" and self.kill_behind)
+            )
             what = self.rng.choice(["kill", "freeze"]) if can_be_killed else "freeze"
             # As many short as long ones; the store is away for a moment only.
             freeze = self.longest_freeze ** self.rng.random()
@@ -85,16 +87,13 @@ class Round:
         begun = time.monotonic()
         for at, target, what, pause in events:
             time.sleep(max(0.0, begun + at - time.monotonic()))
+            own = {"store": self.store.process.process.pid, "store behind": self.store.upstream_pid}
             if what == "freeze":
-                own = {"store": self.store.process.process.pid, "store behind": self.store.upstream_pid}
                 done = self.freeze(own[target] if target in own else pid(target), pause)
-            elif target == "store":
-                self.store.kill_and_restart(pause)
-                done = True
             else:
-                done = self.restart(target)
+                done = self.restart(target, pause)
             if done:
-                self.violent[f"{what} {target.split()[0] if target != 'store behind' else target}"] += 1
+                self.violent[f"{what} {target.rstrip(' 0123456789')}"] += 1
 
     @staticmethod
     def freeze(pid, pause):
@@ -183,8 +182,12 @@ class Round:
             "--grace-seconds=60", *DEADLINES,
         ])  # fmt: skip
 
-    def restart(self, role):
+    def restart(self, role, pause):
         """Kills it with -9 and starts its successor, unless it is through or about to be."""
+        if role == "store":
+            return self.store.kill_and_restart(pause)
+        if role == "store behind":
+            return self.store.kill_and_restart_behind(pause)
         process = self.live[role]
         is_through = role != "consumer" and process.age() > self.seconds
         if not process.is_running() or is_through:
@@ -256,6 +259,8 @@ def main():
     parser.add_argument("--longest-freeze", type=float, default=20, help="in seconds, 1 at least [default: 20]")
     parser.add_argument("--store", choices=["embedded", "proxy", "both"], default="both" if Proxied.is_possible() else "embedded",
                         help="where `both`, every other round [default: both where the environment names a store]")  # fmt: skip
+    parser.add_argument("--kill-store-behind", action="store_true",
+                        help="kill and restart SeaweedFS too, whose process is another one then")  # fmt: skip
     parser.add_argument("--output", type=Path, help="write what was found as JSON to this file")
     arguments = parser.parse_args()
     if not os.access(arguments.binary, os.X_OK):
@@ -270,7 +275,7 @@ def main():
     for seed in range(arguments.seed, arguments.seed + arguments.rounds):
         directory = Path(tempfile.mkdtemp(prefix=f"s3mq-chaos-{seed}-"))
         store = stores[seed % len(stores)]
-        one = Round(arguments.binary, directory, seed, arguments.seconds, arguments.longest_freeze, store)
+        one = Round(arguments.binary, directory, seed, arguments.seconds, arguments.longest_freeze, arguments.kill_store_behind, store)
         found, problem = {}, None
         try:
             found = one.run()
@@ -305,6 +310,8 @@ def main():
         f"{sum(violent.values())} kills and freezes ({shown(violent)}); {total('received'):,} messages, "
         f"{total('lost'):,} lost, {total('doubled'):,} doubled; longest stall {longest('stall'):.1f} s, longest recovery {longest('recovery'):.1f} s"
     )
+    if arguments.kill_store_behind and Proxied.upstream_pid:
+        print(f"SeaweedFS is process {Proxied.upstream_pid} now")
     if arguments.output:
         arguments.output.write_text(json.dumps({"rounds": rows}, indent=2) + "\n")
     if not sum(fired.values()):

@@ -148,6 +148,7 @@ class Faulty:
         self.process.end()
         time.sleep(pause)
         self.start(self.faults)
+        return True
 
     def fired(self):
         """How often each action fired, from the log lines of all its lives."""
@@ -206,8 +207,25 @@ class Proxied(Faulty):
         super().__init__(binary, directory, faults)
         self.bare_endpoint, self.bucket, self.access_key, self.secret_key = (os.environ[name] for name in VARIABLES)
         self.prefix = f"chaos-{uuid.uuid4()}"
-        pid = os.environ.get("S3MQ_SEAWEEDFS_PID")
-        self.upstream_pid = int(pid) if pid else None
+
+    # Of the SeaweedFS that scripts/start-seaweedfs.sh started; after a restart, of its successor.
+    upstream_pid = int(os.environ.get("S3MQ_SEAWEEDFS_PID") or 0) or None
+
+    @classmethod
+    def kill_and_restart_behind(cls, pause):
+        """Kills it with -9, and starts it as it had been started."""
+        process = Path(f"/proc/{cls.upstream_pid}")
+        command, environment = ((process / name).read_bytes().split(b"\0")[:-1] for name in ("cmdline", "environ"))
+        directory = os.readlink(process / "cwd")
+        os.kill(cls.upstream_pid, signal.SIGKILL)
+        while process.exists() and b"State:\tZ" not in (process / "status").read_bytes():
+            time.sleep(0.01)
+        time.sleep(pause)
+        cls.upstream_pid = subprocess.Popen(
+            command, env=dict(pair.split(b"=", 1) for pair in environment), cwd=directory, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        ).pid  # fmt: skip
+        return True
 
     @staticmethod
     def is_possible():

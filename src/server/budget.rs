@@ -54,7 +54,8 @@ impl Held {
         let room = |held: u64| held.checked_add(bytes).filter(|held| *held <= most);
         if self.budget.held.fetch_update(Relaxed, Relaxed, room).is_err() {
             let problem = format!(
-                "it may hold {} MiB in memory (--max-memory-mib), and what is there leaves no room for this",
+                "it may hold {} MiB in memory, and what is there leaves no room for this (--data-dir keeps objects in \
+                 files, --max-memory-mib of `s3mq serve` says how much it may be)",
                 most >> 20
             );
             return Err(io::Error::new(io::ErrorKind::StorageFull, problem));
