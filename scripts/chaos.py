@@ -156,6 +156,8 @@ class Round:
         self.live = {"consumer": self.consumer()}
         for number in range(self.count):
             self.live[f"producer {number}"] = self.producer(number)
+        for process in self.live.values():
+            process.until_ready()
         self.suffer(self.violence([*self.live]), lambda role: self.live[role].process.pid if self.live[role].is_running() else None)
         for name, process in sorted(self.live.items(), key=lambda item: item[0] == "consumer"):
             code = process.wait(self.seconds + 180)
@@ -199,6 +201,7 @@ class Round:
             self.live[role] = self.consumer()
         else:
             self.live[role] = self.producer(int(role.split()[1]))
+        self.live[role].until_ready()
         return True
 
     def some_version(self):

@@ -113,6 +113,11 @@ class Process:
         """The last of them, or None."""
         return next(reversed(self.events(name)), None)
 
+    def until_ready(self):
+        """Waits until a role has begun: one that finds no store at its start ends, as it is meant to."""
+        while self.is_running() and self.age() < 30 and not self.events("ready"):
+            time.sleep(0.05)
+
     def log(self):
         return COLOURS.sub("", self.err.read_text())
 

@@ -4,12 +4,15 @@
 //! ignored, two producers silently overwrite each other's commits. So each assumption is tested on
 //! the store itself, below the prefix that will be used, and what was written is deleted again.
 
-use futures::StreamExt;
+use std::future::Future;
+use std::time::Duration;
+
+use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
 use uuid::Uuid;
 
-use super::error::StorageError;
+use super::error::{StorageError, may_heal};
 use super::lake_path::Prefix;
 use super::{Store, one_line};
 use crate::clock::monotonic_ns;
@@ -57,17 +60,46 @@ pub async fn preflight(
     prefix: &Prefix,
     mut report: impl FnMut(Check),
 ) -> Result<(), StorageError> {
-    store.admin().probe(prefix).await?;
+    let start_ns = monotonic_ns();
+    while let Err(error) = store.admin().probe(prefix).await {
+        // One that can't be reached isn't waited for: its address may be wrong.
+        if !matches!(error, StorageError::Failing { .. }) || is_late(store, start_ns) {
+            return Err(error);
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
     report(Check::Bucket);
 
     let directory = prefix.child(".s3mq-preflight");
     let key = directory.path().clone().join(Uuid::new_v4().to_string());
     let result = try_out(store, &directory, &key, &mut report).await;
-    let deleted = store.objects().delete(&key).await;
+    let deleted = until_answered(store, || store.objects().delete(&key)).await;
     result?;
     deleted.map_err(|error| refused(store, "DELETE", error))?;
     report(Check::Deleted);
     Ok(())
+}
+
+/// Between two attempts at one request.
+const PAUSE: Duration = Duration::from_millis(100);
+
+fn is_late(store: &Store, start_ns: u64) -> bool {
+    Duration::from_nanos(monotonic_ns() - start_ns) > store.config().retry_timeout
+}
+
+/// Asks again what may heal, as the queue does, for as long as one request is tried: the client doesn't where a
+/// connection breaks amid a conditional PUT, a POST or a body.
+async fn until_answered<T, F>(store: &Store, ask: impl Fn() -> F) -> object_store::Result<T>
+where
+    F: Future<Output = object_store::Result<T>>,
+{
+    let start_ns = monotonic_ns();
+    loop {
+        match ask().await {
+            Err(error) if may_heal(&error) && !is_late(store, start_ns) => tokio::time::sleep(PAUSE).await,
+            answer => return answer,
+        }
+    }
 }
 
 async fn try_out(
@@ -76,16 +108,17 @@ async fn try_out(
     key: &Path,
     report: &mut impl FnMut(Check),
 ) -> Result<(), StorageError> {
-    let objects = store.objects();
-    create(objects, key, "first")
-        .await
-        .map_err(|error| refused(store, "PUT with If-None-Match: *", error))?;
-    report(Check::ConditionalPut);
+    let objects = store.objects().as_ref();
+    match create_once(store, key, "first").await {
+        // The key is nobody else's: the answer to an earlier attempt was lost.
+        Ok(()) | Err(object_store::Error::AlreadyExists { .. }) => report(Check::ConditionalPut),
+        Err(error) => return Err(refused(store, "PUT with If-None-Match: *", error)),
+    }
 
-    let again = create(objects, key, "second").await;
+    let again = create_once(store, key, "second").await;
     // Whatever the answer says, it is the object that counts.
-    let kept = objects.get(key).await.map_err(|error| refused(store, "GET", error))?;
-    let kept = kept.bytes().await.map_err(|error| refused(store, "GET", error))?;
+    let kept = until_answered(store, || async { objects.get(key).await?.bytes().await });
+    let kept = kept.await.map_err(|error| refused(store, "GET", error))?;
     match again {
         Ok(_) => return Err(StorageError::ConditionIgnored { place: store.config().describe() }),
         Err(object_store::Error::AlreadyExists { .. }) if kept == "first" => report(Check::ConditionHeld),
@@ -95,18 +128,16 @@ async fn try_out(
         Err(error) => return Err(refused(store, "a second PUT with If-None-Match: *", error)),
     }
 
-    let mut listing = objects.list(Some(directory.path()));
-    let mut listed = false;
-    while let Some(object) = listing.next().await {
-        listed |= object.map_err(|error| refused(store, "LIST", error))?.location == *key;
-    }
-    if !listed {
+    let list = || objects.list(Some(directory.path())).try_collect::<Vec<_>>();
+    let listed = until_answered(store, list).await.map_err(|error| refused(store, "LIST", error))?;
+    if !listed.iter().any(|object| object.location == *key) {
         return Err(StorageError::StaleList { place: store.config().describe() });
     }
     report(Check::Listed);
     report(Check::ReadBack);
 
-    match objects.get(&key.clone().join("absent")).await {
+    let absent = key.clone().join("absent");
+    match until_answered(store, || objects.get(&absent)).await {
         Err(object_store::Error::NotFound { .. }) => report(Check::AbsentGet),
         Ok(_) => {
             return Err(StorageError::Other(format!(
@@ -117,6 +148,10 @@ async fn try_out(
         Err(error) => return Err(refused(store, "GET of an absent key", error)),
     }
     Ok(())
+}
+
+async fn create_once(store: &Store, key: &Path, body: &'static str) -> object_store::Result<()> {
+    until_answered(store, || create(store.objects(), key, body)).await
 }
 
 async fn create(objects: &dyn ObjectStore, key: &Path, body: &'static str) -> object_store::Result<()> {

@@ -236,3 +236,23 @@ fn what_does_not_go_with_a_proxy_is_refused() {
         file("[[rule]]\naction = 'reset'\n[[rule]]\nname = 'x'\naction = 'ignore-condition'");
     proxy().arg("--faults").arg(&path).run().refuses(&["rule 2 (`x`)", "`ignore-condition`", "--proxy"]);
 }
+
+#[test]
+fn a_check_survives_what_heals() {
+    // The answer to its PUT is lost, then the connection of the one that must be refused; a body is cut off, and so on.
+    let (_directory, path) = file(
+        "[[rule]]\nmethod = 'PUT'\nnth = 1\naction = 'apply-then-reset'\n\
+         [[rule]]\nmethod = 'PUT'\nnth = 3\naction = 'reset'\n\
+         [[rule]]\nmethod = 'GET'\nnth = 1\naction = 'truncate'\nbytes = 2\n\
+         [[rule]]\nmethod = 'LIST'\nnth = [1, 2, 3, 4, 5]\naction = 'status'\nstatus = 502\n\
+         [[rule]]\nmethod = ['DELETE', 'POST']\nnth = 1\naction = 'reset'",
+    );
+    let store = Store::of(s3mq("serve").arg("--faults").arg(&path).spawn());
+    store.s3mq("check").run().exits(0);
+    store.signal(Signal::INT);
+    let finished = store.finish();
+    finished.exits(130);
+    let fired = finished.stdout.lines().filter(|line| line.contains(": fired ")).collect::<Vec<_>>();
+    let all = fired.len() == 5 && fired.iter().all(|line| !line.contains("fired 0 "));
+    finished.check(all, format_args!("not all fired: {fired:?}"));
+}
