@@ -39,7 +39,7 @@ pub(super) struct Args {
     max_object_mib: u64,
 
     /// The most that is held in memory, in MiB: objects without --data-dir, unfinished uploads, the list of objects.
-    /// A write beyond it is answered 507, InsufficientStorage [default: three quarters of the machine's memory]
+    /// A write beyond it is answered 400, InsufficientStorage [default: three quarters of the machine's memory]
     #[arg(long, env = "S3MQ_MAX_MEMORY_MIB", value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     max_memory_mib: Option<u64>,
 

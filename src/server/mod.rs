@@ -102,7 +102,7 @@ pub struct Limits {
     /// as it is known, before it is held.
     pub max_object_bytes: u64,
     /// The most that is held in memory: objects where there is no [`Config::data_dir`], bodies that are being sent, parts
-    /// of unfinished uploads, and the index, in bytes. A write that there is no room for is answered 507
+    /// of unfinished uploads, and the index, in bytes. A write that there is no room for is answered 400
     /// `InsufficientStorage`.
     pub max_memory_bytes: u64,
     /// The longest pause within a request: from one piece of its headers, its body or its answer to the next, and

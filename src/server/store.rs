@@ -256,7 +256,8 @@ impl From<StoreError> for S3Error {
             StoreError::PreconditionFailed => s3_error!(PreconditionFailed),
             StoreError::Full(_) => {
                 let mut full = S3Error::new(S3ErrorCode::Custom("InsufficientStorage".into()));
-                full.set_status_code(StatusCode::INSUFFICIENT_STORAGE);
+                // Not 507: clients ask again after a 5xx, and there won't be more room.
+                full.set_status_code(StatusCode::BAD_REQUEST);
                 full
             }
             StoreError::Io(_) => s3_error!(InternalError),

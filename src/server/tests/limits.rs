@@ -231,7 +231,7 @@ async fn with_memory(mib: u64, on_disk: bool) -> TestServer {
     with_limits(Limits { max_memory_bytes: mib << 20, ..Limits::default() }, on_disk).await
 }
 
-const FULL: (u16, &str) = (507, "InsufficientStorage");
+const FULL: (u16, &str) = (400, "InsufficientStorage");
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn objects_in_memory_have_a_most_together() {
