@@ -43,7 +43,8 @@ pub(super) struct Committer {
     lake: Lake,
     /// The version that is tried next.
     next: u64,
-    /// When the log's end was last seen: by a commit, an entry of another's, or a listing.
+    /// When the request was sent that showed the log's end, the version before `next`: it was there then, or later. Not
+    /// when its answer was read: that may have come late, or lain about while this process was stopped.
     tip_seen: Instant,
     /// How old that may be for a PUT to be sent.
     stale_after: Duration,
@@ -61,16 +62,16 @@ pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE_AFTER_A_CONFLICT: Duration = Duration::from_millis(100);
 
 impl Committer {
-    /// Commits after `tip`, the table's latest version.
-    pub(super) fn after(lake: Lake, tip: u64) -> Self {
+    /// Commits after `tip`, the table's latest version when it was asked for at `tip_seen`.
+    pub(super) fn after(lake: Lake, tip: u64, tip_seen: Instant) -> Self {
         let timeout = lake.store().config().retry_timeout;
-        Self { lake, next: tip + 1, tip_seen: Instant::now(), stale_after: TIP_MAY_BE_STALE, timeout }
+        Self { lake, next: tip + 1, tip_seen, stale_after: TIP_MAY_BE_STALE, timeout }
     }
 
     /// Commits `version`, for the sole writer of a table, who has many versions on their way at once: those before
     /// it need not be there yet, those after it may be.
     pub(super) fn of_version(lake: Lake, version: u64) -> Self {
-        Self { stale_after: Duration::MAX, ..Self::after(lake, version - 1) }
+        Self { stale_after: Duration::MAX, ..Self::after(lake, version - 1, Instant::now()) }
     }
 
     /// Commits `entry`, which carries `commit_id`, at the next version that is free.
@@ -150,7 +151,7 @@ impl Committer {
             return Err(self.failed(start, retries + 1, detail.to_owned()));
         }
         self.next += 1;
-        self.tip_seen = Instant::now();
+        self.tip_seen = self.tip_seen.max(start);
         Ok(Committed { version, retries, conflicts })
     }
 
@@ -164,6 +165,7 @@ impl Committer {
     }
 
     async fn whose(&mut self, commit_id: Uuid) -> Result<Whose, QueueError> {
+        let asked = Instant::now();
         let Some(bytes) = self.lake.read_entry(self.next).await? else {
             // A 409 that left nothing behind.
             return Ok(Whose::Nobodys);
@@ -174,7 +176,7 @@ impl Committer {
             return Ok(Whose::Ours);
         }
         Access::Write.check(&self.lake, entry.protocol.as_ref(), entry.metadata.as_ref())?;
-        self.tip_seen = Instant::now();
+        self.tip_seen = asked;
         Ok(Whose::Theirs)
     }
 
@@ -190,14 +192,18 @@ impl Committer {
 
     /// Whether the version before ours, which is there unless the log was cleaned, was seen a moment ago or is seen now.
     async fn sees_the_tip(&mut self) -> Result<bool, QueueError> {
-        if self.tip_seen.elapsed() <= self.stale_after {
-            return Ok(true);
+        // An answer that came late, or was left lying while this process was stopped, is asked for once more.
+        for _ in 0..2 {
+            if self.tip_seen.elapsed() <= self.stale_after {
+                break;
+            }
+            let asked = Instant::now();
+            if self.lake.read_entry(self.next - 1).await?.is_none() {
+                return Ok(false);
+            }
+            self.tip_seen = asked;
         }
-        let seen = self.lake.read_entry(self.next - 1).await?.is_some();
-        if seen {
-            self.tip_seen = Instant::now();
-        }
-        Ok(seen)
+        Ok(true)
     }
 
     /// Whether the log goes on beyond our version, which is there: with the one before it gone, whoever cleaned it may
@@ -212,6 +218,7 @@ impl Committer {
     /// LISTs the log for its end, and looks at what others wrote since we last saw it. The inner error is that it can't
     /// be told any more whether an earlier PUT of this version was applied.
     async fn look_up_tip(&mut self, unsure: bool) -> Result<Result<(), String>, QueueError> {
+        let asked = Instant::now();
         // From the one before ours on, which is there, or has a checkpoint, unless the log was cleaned.
         let before = self.next.checked_sub(2);
         let versions = self.lake.list_versions(before, usize::MAX).await?;
@@ -234,7 +241,7 @@ impl Committer {
                 self.next = opened.version.max(tip) + 1;
             }
         }
-        self.tip_seen = Instant::now();
+        self.tip_seen = asked;
         Ok(Ok(()))
     }
 }

@@ -272,7 +272,9 @@ fn version_of_checkpoint(name: &str) -> Option<u64> {
 const VERSION_DIGITS: usize = 20;
 
 fn version(digits: &str) -> Option<u64> {
-    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+    // Versions are signed in every reader.
+    let version: i64 = digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())??;
+    version.try_into().ok()
 }
 
 #[cfg(test)]
@@ -292,6 +294,7 @@ mod tests {
             "1.json",
             "0000000000000000001x.json",
             "99999999999999999999.json",
+            "18446744073709551615.json",
         ] {
             assert_eq!(version_of_entry(name), None, "{name}");
         }

@@ -108,6 +108,7 @@ impl Producer {
     /// When the store fails, or the table is not one that we may write to.
     pub async fn open(lake: &Lake, options: ProducerOptions) -> Result<Self, QueueError> {
         create_if_absent(lake).await?;
+        let asked = tokio::time::Instant::now();
         let opened = open(lake).await?;
         Access::Write.check(lake, Some(&opened.protocol), Some(&opened.metadata))?;
 
@@ -131,7 +132,7 @@ impl Producer {
             ),
             notices: options.notices,
         };
-        let committer = Committer::after(lake.clone(), opened.version);
+        let committer = Committer::after(lake.clone(), opened.version, asked);
         let pipeline = tokio::spawn(pipeline.run(committer, incoming));
         Ok(Self { by, anchor: options.anchor, next_seq: 0, cold_open: opened.took, batches, pipeline })
     }

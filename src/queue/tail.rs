@@ -59,6 +59,9 @@ const LIST_EVERY: Duration = Duration::from_secs(5);
 const GAP_TRIES: u32 = 10;
 const GAP_PAUSE: Duration = Duration::from_millis(300);
 
+/// How long a listing is waited for that may tell why an entry can't be had.
+const LAST_LOOK: Duration = Duration::from_secs(2);
+
 /// What the log has, where the awaited version wasn't there.
 enum Beyond {
     Nothing,
@@ -159,12 +162,10 @@ impl Tail {
             }
             _ => return error,
         };
-        let listed = match version.checked_sub(1) {
-            Some(before) => self.lake.list_versions(Some(before), usize::MAX).await,
-            None => self.lake.list_versions(None, usize::MAX).await,
-        };
-        match listed.as_deref() {
-            Ok(versions) if versions.first() == Some(&version) => {
+        // A store that answers nothing at all isn't waited for a second time.
+        let listed = self.lake.list_versions(version.checked_sub(1), usize::MAX);
+        match tokio::time::timeout(LAST_LOOK, listed).await.as_ref().map(|listed| listed.as_deref()) {
+            Ok(Ok(versions)) if versions.first() == Some(&version) => {
                 let last = versions.last().copied().unwrap_or(version);
                 QueueError::Unreadable { lost: version..=last, what, detail }
             }

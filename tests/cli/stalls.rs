@@ -247,14 +247,15 @@ fn a_store_that_stalls_while_the_table_is_opened_is_waited_for() {
 #[test]
 fn a_store_that_never_answers_again_ends_the_roles_when_told() {
     let store = Store::start();
-    let both = format!("--lake-path queue --stall-timeout-seconds 3 --quiet {IMPATIENT}");
+    // Twice as long is beyond the limit.
+    let both = format!("--lake-path queue --stall-timeout-seconds 17 --quiet {IMPATIENT}");
     let mut consumer = store.s3mq(&format!("consumer {both}")).spawn();
     let producer = store.s3mq(&format!("producer --rate 100 --seconds-to-stream 50 {both}")).spawn();
     consumer.wait_for_progress();
     store.signal(Signal::STOP);
     for role in [producer, consumer] {
         let role = role.finish_within(LIMIT);
-        role.exits(1).complains(&["has not answered for 3 s", "s3://s3mq/queue", "--stall-timeout-seconds"]);
+        role.exits(1).complains(&["has not answered for 17 s", "s3://s3mq/queue", "--stall-timeout-seconds"]);
         role.check(role.event("failed")["exit_code"] == 1, "the event says otherwise");
     }
 }
