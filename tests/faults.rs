@@ -191,6 +191,9 @@ exactly_once!(
         "[[rule]]\nmethod = \"GET\"\nkey = \"*/_delta_log/*.json\"\nevery = 4\naction = \"status\"\nstatus = 500",
     entries_that_are_cut_off:
         "[[rule]]\nmethod = \"GET\"\nkey = \"*/_delta_log/*.json\"\nevery = 5\naction = \"truncate\"\nbytes = 100",
+    an_entry_that_is_cut_off_and_then_not_there:
+        "[[rule]]\nmethod = \"GET\"\nkey = \"*/00000000000000000002.json\"\ntimes = 1\naction = \"truncate\"\nbytes = 100\n\
+         [[rule]]\nmethod = \"GET\"\nkey = \"*/00000000000000000002.json\"\naction = \"hide\"\nreads = 1",
     files_that_are_cut_off: "[[rule]]\nmethod = \"GET\"\nkey = \"*.parquet\"\nevery = 3\naction = \"truncate\"\nbytes = 50",
     files_that_are_reset:
         "[[rule]]\nmethod = \"GET\"\nkey = \"*.parquet\"\nevery = 3\naction = \"reset\"\n[[rule]]\nmethod = \"PUT\"\nkey = \"*.parquet\"\nevery = 4\naction = \"apply-then-reset\"",

@@ -259,14 +259,16 @@ impl StorageError {
 }
 
 /// Whether what failed may succeed a little later, with nothing else changed: `object_store` is among its
-/// causes and had no answer from the store, or one that says "not now" (5xx, 429, 408).
+/// causes and had no answer from the store, one that says "not now" (5xx, 429, 408), or half of one and no other half.
 pub fn may_heal(error: &(dyn Error + 'static)) -> bool {
     let mut causes = std::iter::successors(Some(error), |cause: &&(dyn Error + 'static)| (*cause).source());
     match causes.find_map(|cause| cause.downcast_ref::<object_store::Error>()) {
         Some(error @ object_store::Error::Generic { .. }) => {
             let text = one_line(error);
             match status(&text) {
-                Some(status) => matches!(status, 408 | 429 | 500..),
+                // An absent object (404), and one that is another (412), have errors of their own, except where a body
+                // broke off and the client asked for the rest: then the whole may be asked for again.
+                Some(status) => matches!(status, 404 | 408 | 412 | 429 | 500..),
                 None => !text.contains("redirect without LOCATION"),
             }
         }
