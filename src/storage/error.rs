@@ -266,15 +266,23 @@ pub fn may_heal(error: &(dyn Error + 'static)) -> bool {
         Some(error @ object_store::Error::Generic { .. }) => {
             let text = one_line(error);
             match status(&text) {
-                // An absent object (404), and one that is another (412), have errors of their own, except where a body
-                // broke off and the client asked for the rest: then the whole may be asked for again.
-                Some(status) => matches!(status, 404 | 408 | 412 | 429 | 500..),
+                Some(404 | 412) => causes.any(is_of_the_rest),
+                Some(status) => matches!(status, 408 | 429 | 500..),
                 None => !text.contains("redirect without LOCATION"),
             }
         }
         // The others are answers.
         Some(_) | None => false,
     }
+}
+
+/// Whether a cause is that an object isn't there, or is another by now. As an answer to a GET it stands alone; within
+/// another error it is the answer to the question for the rest of a body that broke off.
+fn is_of_the_rest(cause: &(dyn Error + 'static)) -> bool {
+    matches!(
+        cause.downcast_ref(),
+        Some(object_store::Error::NotFound { .. } | object_store::Error::Precondition { .. })
+    )
 }
 
 /// The HTTP status that an error of `object_store` tells of, whose type it keeps to itself.
