@@ -2,7 +2,7 @@
 //!
 //! | verdict | when |
 //! |---|---|
-//! | `sustained` | achieved at least 99 % of the target; the backlog grows by at most 1 % of the rate (Theil-Sen slope); lag at the end of sending at most three commit intervals plus p99 |
+//! | `sustained` | achieved at least 99 % of the target; the backlog grows by at most 1 % of the rate (Theil-Sen slope), or had piled up in a stall of the store and is gone; lag at the end of sending at most three commit intervals plus p99 |
 //! | `degrading` | it drained, but one of these fails |
 //! | `collapsed` | the drain deadline passed with versions unread |
 //! | `lossy` | committed messages were lost, unreadable, doubled or reordered, drained or not |
@@ -91,12 +91,23 @@ impl Evidence<'_> {
             self.sending().map(|row| (row.time_from_start_seconds, row.backlog as f64)).collect();
         let (slope, rate) = (theil_sen_slope(&points)?, self.rate.per_second());
         // The backlog goes up and down with the commits; two intervals of a short run are no trend.
-        (points.len() >= 5 && slope > MOST_BACKLOG_GROWTH * rate).then(|| {
+        (points.len() >= 5 && slope > MOST_BACKLOG_GROWTH * rate && !self.has_caught_up(&points)).then(|| {
             format!(
                 "the backlog grows by {slope:.1} messages a second, {:.1} % of the rate",
                 100.0 * slope / rate
             )
         })
+    }
+
+    /// Whether the store stood still, and what had piled up meanwhile was gone again before the end of the sending.
+    /// Without a stall, the sawtooth of the commits could hide a slow growth of the same kind.
+    fn has_caught_up(&self, points: &[(f64, f64)]) -> bool {
+        const SOME: usize = 3;
+        let backlogs = |points: &[(f64, f64)]| points.iter().map(|point| point.1).collect::<Vec<_>>();
+        let at_first = backlogs(&points[..SOME.min(points.len())]).into_iter().fold(0.0, f64::max);
+        let at_last =
+            backlogs(&points[points.len().saturating_sub(SOME)..]).into_iter().fold(f64::INFINITY, f64::min);
+        self.consumer.store_stalls.count > 0 && at_last <= at_first
     }
 
     fn lag(&self) -> Option<String> {
@@ -242,6 +253,24 @@ mod tests {
             row.backlog = if second % 2 == 0 { 100 } else { 900 };
         }
         assert_eq!(run.verdict().outcome, Outcome::Sustained);
+    }
+
+    #[test]
+    fn a_backlog_of_a_stall_that_is_caught_up_with_is_no_growth() {
+        let mut run = Run::well();
+        run.consumer["store_stalls"] = json!({ "count": 1, "longest_seconds": 10.0, "total_seconds": 10.0 });
+        for (second, row) in run.timeline.iter_mut().enumerate() {
+            let stalled = (5..17).contains(&second).then_some(1_000 * (second as u64 - 4));
+            row.backlog = 500 + stalled.unwrap_or(0);
+        }
+        assert_eq!(run.verdict().outcome, Outcome::Sustained, "{:?}", run.verdict());
+        // Without a stall of the store, it is the trend that counts.
+        run.consumer["store_stalls"]["count"] = json!(0);
+        assert!(run.verdict().reasons[0].contains("the backlog grows"), "{:?}", run.verdict());
+        // So it does where the backlog stays.
+        run.consumer["store_stalls"]["count"] = json!(1);
+        run.timeline[16..].iter_mut().for_each(|row| row.backlog = 12_500);
+        assert!(run.verdict().reasons[0].contains("the backlog grows"), "{:?}", run.verdict());
     }
 
     #[test]
