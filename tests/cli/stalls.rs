@@ -249,13 +249,19 @@ fn a_store_that_never_answers_again_ends_the_roles_when_told() {
     let store = Store::start();
     // Twice as long is beyond the limit.
     let both = format!("--lake-path queue --stall-timeout-seconds 17 --quiet {IMPATIENT}");
-    let mut consumer = store.s3mq(&format!("consumer {both}")).spawn();
-    let producer = store.s3mq(&format!("producer --rate 100 --seconds-to-stream 50 {both}")).spawn();
+    let start = |role: &str| store.s3mq(&format!("{role} {both}")).spawn();
+    let mut consumer = start("consumer");
+    let producer = start("producer --rate 100 --seconds-to-stream 50");
     consumer.wait_for_progress();
     store.signal(Signal::STOP);
     for role in [producer, consumer] {
         let role = role.finish_within(LIMIT);
-        role.exits(1).complains(&["has not answered for 17 s", "s3://s3mq/queue", "--stall-timeout-seconds"]);
+        role.exits(1);
+        // After warnings on the way.
+        let last = role.stderr.lines().last().unwrap_or_default();
+        for words in ["error: ", "has not answered for 17 s", "s3://s3mq/queue", "--stall-timeout-seconds"] {
+            role.check(last.contains(words), format_args!("the last line does not say `{words}`"));
+        }
         role.check(role.event("failed")["exit_code"] == 1, "the event says otherwise");
     }
 }
