@@ -103,10 +103,8 @@ impl Evidence<'_> {
     /// Without a stall, the sawtooth of the commits could hide a slow growth of the same kind.
     fn has_caught_up(&self, points: &[(f64, f64)]) -> bool {
         const SOME: usize = 3;
-        let backlogs = |points: &[(f64, f64)]| points.iter().map(|point| point.1).collect::<Vec<_>>();
-        let at_first = backlogs(&points[..SOME.min(points.len())]).into_iter().fold(0.0, f64::max);
-        let at_last =
-            backlogs(&points[points.len().saturating_sub(SOME)..]).into_iter().fold(f64::INFINITY, f64::min);
+        let at_first = points.iter().take(SOME).map(|point| point.1).fold(0.0, f64::max);
+        let at_last = points.iter().rev().take(SOME).map(|point| point.1).fold(f64::INFINITY, f64::min);
         self.consumer.store_stalls.count > 0 && at_last <= at_first
     }
 

@@ -255,19 +255,26 @@ async fn files_of_random_bytes_are_lost_and_the_rest_comes(store: &TestStore) {
     assert_eq!(texts(&mut consumer).await, messages(50));
 }
 
+/// Runs a consumer that expects ten messages of the table and loses some; what it wrote to both outputs.
+fn loses_some_of_ten(store: &TestStore, lake: &Lake) -> (String, String) {
+    let consumer = Command::new(env!("CARGO_BIN_EXE_s3mq"))
+        .args(["consumer", "--expected-messages", "10", "--lake-path", &prefix(lake)])
+        .args(["--drain-timeout-seconds", "600"])
+        .envs(store.environment())
+        .output();
+    let output = tokio::task::block_in_place(|| consumer).unwrap();
+    let [stdout, stderr] =
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    assert_eq!(output.status.code(), Some(3), "{stdout}\n{stderr}");
+    (stdout, stderr)
+}
+
 async fn lost_files_count_towards_the_expected_messages(store: &TestStore) {
     let lake = foreign(store, "lost-and-expected").await;
     put_file(store, &lake, "there.parquet", plain(&messages(3))).await;
     put(store, &entry(&lake, 1), &[add("gone.parquet", 7), add("there.parquet", 3)].join("\n")).await;
     // Nobody ends this stream, and nothing more comes. Without counting what is lost it would wait a minute.
-    let consumer = Command::new(env!("CARGO_BIN_EXE_s3mq"))
-        .args(["consumer", "--expected-messages", "10", "--lake-path", &prefix(&lake)])
-        .args(["--drain-timeout-seconds", "600"])
-        .envs(store.environment())
-        .output();
-    let output = tokio::task::block_in_place(|| consumer).unwrap();
-    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert_eq!(output.status.code(), Some(3), "{stdout}\n{stderr}");
+    let (stdout, _) = loses_some_of_ten(store, &lake);
     let summary: serde_json::Value = serde_json::from_str(stdout.lines().last().unwrap()).unwrap();
     assert_eq!(
         (summary["received"].as_u64(), summary["lost_untracked"].as_u64()),
@@ -302,14 +309,7 @@ async fn absurd_counts_and_paths_are_not_repeated(store: &TestStore) {
     }
     assert_eq!(texts(&mut consumer).await, messages(3));
     // What can be counted is, and nothing overflows.
-    let consumer = Command::new(env!("CARGO_BIN_EXE_s3mq"))
-        .args(["consumer", "--expected-messages", "10", "--lake-path", &prefix(&lake)])
-        .args(["--drain-timeout-seconds", "600"])
-        .envs(store.environment())
-        .output();
-    let output = tokio::task::block_in_place(|| consumer).unwrap();
-    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert_eq!(output.status.code(), Some(3), "{stdout}\n{stderr}");
+    let (_, stderr) = loses_some_of_ten(store, &lake);
     assert!(stderr.contains("7 lost, 4 files unreadable"), "{stderr}");
     assert!(stderr.lines().all(|line| line.len() < 1_000), "{stderr}");
 }
