@@ -30,7 +30,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("hot", &["consumer", "producer", "queue"]),
     ("report", &["events", "machine", "measure", "storage::Purpose", "storage::Requests", "toml", "units"]),
     // It starts the roles as processes and knows them by what they say.
-    ("bench", &["clock", "events", "exit", "measure", "report", "stop", "storage", "units"]),
+    ("bench", &["clock", "events", "exit", "measure", "queue", "report", "stop", "storage", "units"]),
     (
         "layers",
         &[

@@ -291,7 +291,7 @@ async fn a_producer_whose_log_was_cleaned_has_lost_nothing(store: &TestStore) {
     let lake = lake(store, "cleaned-under-a-producer");
     let (mut producer, mut told) = telling(&lake).await;
     append_one_by_one(&mut producer, &mut told, 4).await;
-    s3mq::queue::make_checkpoint(&lake, 3, 1).await.1.unwrap();
+    s3mq::queue::make_checkpoint(&lake, 3, Default::default()).await.1.unwrap();
     clean(store, &lake, 0..3).await;
     append_one_by_one(&mut producer, &mut told, 1).await;
     assert_eq!(producer.finish().await.unwrap().messages, 50);
@@ -485,7 +485,12 @@ async fn a_checkpointed_table_goes_on_after_its_log_was_cleaned(store: &TestStor
 }
 
 fn ageing(versions: u64, checkpoint_interval: u64) -> PreloadOptions {
-    PreloadOptions { versions, checkpoint_interval, anchor: s3mq::clock::Anchor::now() }
+    PreloadOptions {
+        versions,
+        checkpoint_interval,
+        append_to_existing: false,
+        anchor: s3mq::clock::Anchor::now(),
+    }
 }
 
 async fn a_preloaded_table_is_whole_and_goes_on_where_it_ends(store: &TestStore) {

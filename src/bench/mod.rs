@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use crate::clock;
 use crate::exit::Exit;
 use crate::measure::Percentiles;
+use crate::queue::{self, Foreign, Lake, QueueError};
 use crate::report::{self, FaultCount, Outcome, PartialFile, RunInfo, StepReport};
 use crate::stop::Stop;
 use crate::storage::{Prefix, PrefixLock, StorageError, Store};
@@ -104,6 +105,9 @@ pub enum BenchError {
     /// The store failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
+    /// A table can't be emptied: the store failed, or it isn't s3mq's.
+    #[error(transparent)]
+    Queue(#[from] QueueError),
     /// Results can't be written.
     #[error("cannot write results: {0}")]
     Results(#[from] std::io::Error),
@@ -136,7 +140,15 @@ pub async fn run(
     let holder = format!("process {} since {} s Unix time", std::process::id(), clock::wall_us() / 1_000_000);
     let lock = PrefixLock::acquire(store, &config.prefix, &holder).await?;
     let mut grace = TIDY_GRACE;
-    let swept = sweep(config, store, &mut stop, console, faults, steps, &mut grace).await;
+    let place = Lake::new(store, config.prefix.clone())?;
+    let is_ours = tokio::select! {
+        is_ours = queue::refuse_foreign(&place) => is_ours.map_err(BenchError::from),
+        () = stop.wait() => Err(BenchError::Interrupted),
+    };
+    let swept = match is_ours {
+        Ok(()) => sweep(config, store, &mut stop, console, faults, steps, &mut grace).await,
+        Err(error) => Err(error),
+    };
     if !grace.is_zero() {
         let _ = tokio::time::timeout(grace, lock.release()).await;
     }
@@ -146,9 +158,6 @@ pub async fn run(
         Outcome::Sustained | Outcome::Degrading | Outcome::Collapsed => exit,
     }))
 }
-
-/// Between two tries to empty a prefix.
-const PAUSE: Duration = Duration::from_secs(1);
 
 async fn sweep(
     config: &Config,
@@ -164,8 +173,11 @@ async fn sweep(
     report::discard(&summary)?;
     for &rate in &config.rates {
         let prefix = config.prefix.child(&rate.to_string());
-        // What an earlier run left there would be received as if it were ours.
-        clean(store, &prefix, stop).await?;
+        let table = Lake::new(store, prefix.clone())?;
+        // What an earlier run left there would be received as if it were this one's.
+        if let Some(foreign) = empty(&table, stop).await? {
+            return Err(QueueError::Foreign { place: table.describe(), foreign }.into());
+        }
         let files = Files::of(config, rate);
         files.discard()?;
         let before = faults();
@@ -176,7 +188,7 @@ async fn sweep(
                 tracing::warn!("a file of a rate that came to nothing looks whole: {error}");
             }
             if !config.keep_data {
-                tidy(store, &prefix, grace).await;
+                tidy(&table, grace).await;
             }
         }
         let (step, timeline) = stepped?;
@@ -186,7 +198,9 @@ async fn sweep(
         steps.push(step);
         PartialFile::write_whole(&summary, &report::summary_csv(&config.info, &config.percentiles, steps))?;
         if !config.keep_data {
-            clean(store, &prefix, stop).await?;
+            if let Some(left) = empty(&table, stop).await? {
+                tracing::warn!("{} was emptied, but for {left}", table.describe());
+            }
         }
     }
     Ok(())
@@ -194,43 +208,32 @@ async fn sweep(
 
 /// Empties the table of a rate that came to nothing, if that is quickly done: nobody waits for long for a bench
 /// that has ended. What is left is emptied by the next run of that rate. Takes its time of `grace`.
-async fn tidy(store: &Store, prefix: &Prefix, grace: &mut Duration) {
+async fn tidy(table: &Lake, grace: &mut Duration) {
     let started = Instant::now();
-    let cleaned = tokio::time::timeout(*grace, store.admin().clean(prefix)).await;
+    let emptied = tokio::time::timeout(*grace, queue::empty(table)).await;
     *grace = grace.saturating_sub(started.elapsed());
-    match cleaned {
+    let place = table.describe();
+    match emptied {
         Ok(Ok(_)) => {}
-        Ok(Err(error)) if error.is_of_credentials() => {
-            tracing::warn!("objects are left below `{prefix}`: they can't be deleted with these credentials");
+        Ok(Err(QueueError::Storage(error))) if error.is_of_credentials() => {
+            tracing::warn!("objects are left below {place}: they can't be deleted with these credentials");
             // Nor can the lock.
             *grace = Duration::ZERO;
         }
-        Ok(Err(error)) => tracing::warn!("objects are left below `{prefix}`: {error}"),
+        Ok(Err(error)) => tracing::warn!("objects are left below {place}: {error}"),
         Err(_) => {
             tracing::warn!(
-                "objects are left below `{prefix}`: the store took longer than {} s",
+                "objects are left below {place}: the store took longer than {} s",
                 TIDY_GRACE.as_secs()
             );
         }
     }
 }
 
-/// Empties a prefix; a store that answers nothing is asked again until the stall timeout.
-async fn clean(store: &Store, prefix: &Prefix, stop: &mut Stop) -> Result<(), BenchError> {
-    let cleaned = async {
-        let _asking = store.pulse().ask();
-        loop {
-            match store.admin().clean(prefix).await {
-                Err(error) if error.may_heal() && store.pulse().silence() < store.config().stall_timeout => {
-                    tracing::warn!("`{prefix}` is not empty yet: {error}; it is tried again");
-                    tokio::time::sleep(PAUSE).await;
-                }
-                cleaned => return cleaned,
-            }
-        }
-    };
+/// Empties a table, unless the bench is interrupted. Gives what isn't s3mq's and was left.
+async fn empty(table: &Lake, stop: &mut Stop) -> Result<Option<Foreign>, BenchError> {
     tokio::select! {
-        cleaned = cleaned => Ok(cleaned.map(drop)?),
+        left = queue::empty(table) => Ok(left?),
         () = stop.wait() => Err(BenchError::Interrupted),
     }
 }

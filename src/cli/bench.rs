@@ -35,7 +35,7 @@ use crate::units::{Rate, Seconds, grouped};
 
 /// Sweep message rates through a table and report the latency percentiles of each
 ///
-/// For each rate: cleans the prefix, starts a consumer and a producer, streams, drains, writes
+/// For each rate: empties its table, starts a consumer and a producer, streams, drains, writes
 /// {rate}.csv and {rate}.json, cleans up. Then prints a table and writes summary.csv.
 #[derive(Debug, ClapArgs)]
 pub(super) struct Args {
@@ -94,7 +94,8 @@ pub(super) struct Args {
     #[arg(long, env = "S3MQ_RAW_OUTPUT")]
     raw_output: bool,
 
-    /// Where in the bucket: each rate's table is at PREFIX/{rate}, which is emptied before and after
+    /// Where in the bucket: each rate's table is at PREFIX/{rate}, which is emptied before and after. Nothing but
+    /// objects of s3mq may be below PREFIX
     #[arg(long, env = "S3MQ_PREFIX", value_name = "PREFIX", default_value = "adhoc/s3-messaging")]
     prefix: Prefix,
 
@@ -230,7 +231,10 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     let mut steps = Vec::new();
     let mut console = StepConsole::new(args.quiet, args.verbose);
     let work = async {
-        storage::preflight(&store, &args.prefix, args.storage.create_bucket, |_| {}).await?;
+        let traits = storage::preflight(&store, &args.prefix, args.storage.create_bucket, |_| {}).await?;
+        if traits.is_versioned {
+            say(storage::VERSIONED);
+        }
         Ok::<_, Failure>(Store::connect(store).await?)
     };
     let connected = tokio::select! {
@@ -266,6 +270,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         Err(error) => Err(Failure {
             exit: match error {
                 BenchError::Interrupted => Exit::Interrupted,
+                BenchError::Queue(ref error) if error.is_foreign() => Exit::Usage,
                 _ => Exit::Failed,
             },
             message: error.to_string(),

@@ -38,7 +38,7 @@ async fn check(args: Args, config: crate::storage::Config) -> Result<Exit, Failu
     say(&config.describe());
     let body = if config.unsigned_payload() { "left out of signatures" } else { "signed" };
     say(&format!("bodies are {body}, requests signed for region {}", config.region));
-    storage::preflight(&config, &args.prefix, args.storage.create_bucket, |check| {
+    let traits = storage::preflight(&config, &args.prefix, args.storage.create_bucket, |check| {
         say(&format!("ok  {}", check.text()));
     })
     .await?;
@@ -53,6 +53,9 @@ async fn check(args: Args, config: crate::storage::Config) -> Result<Exit, Failu
     }
     if let Some(server) = store.server() {
         say(&format!("the store calls itself {server}"));
+    }
+    if traits.is_versioned {
+        say(storage::VERSIONED);
     }
     Ok(Exit::Ok)
 }

@@ -11,9 +11,10 @@ use super::failure::Failure;
 use super::producer::{interrupted, report};
 use super::signals;
 use super::storage::StorageArgs;
+use super::stream::WriteArgs;
 use crate::events::Event;
 use crate::exit::Exit;
-use crate::queue::{CheckpointAnswer, CheckpointBy, Lake, REQUESTS_AT_ONCE, make_checkpoint};
+use crate::queue::{CheckpointAnswer, CheckpointBy, CheckpointOptions, Lake, make_checkpoint};
 use crate::storage::{LakePath, Requests, Store};
 
 /// Make the checkpoint of one version of a table
@@ -31,13 +32,17 @@ pub(super) struct Args {
     at_version: u64,
 
     /// Requests on their way at once
-    #[arg(long, env = "S3MQ_REQUESTS_AT_ONCE", value_name = "COUNT", default_value_t = REQUESTS_AT_ONCE as u16,
+    #[arg(long, env = "S3MQ_REQUESTS_AT_ONCE", value_name = "COUNT",
+          default_value_t = CheckpointOptions::default().requests_at_once as u16,
           value_parser = clap::value_parser!(u16).range(1..))]
     requests_at_once: u16,
 
     /// Stop when standard input is closed, as a producer's do when the producer is gone
     #[arg(long, env = "S3MQ_EXIT_ON_STDIN_EOF")]
     exit_on_stdin_eof: bool,
+
+    #[command(flatten)]
+    write: WriteArgs,
 
     #[command(flatten)]
     storage: StorageArgs,
@@ -49,7 +54,11 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     let version = args.at_version;
     let work = async {
         let lake = Lake::new(&Store::connect(store).await?, args.lake_path.prefix.clone())?;
-        let made = make_checkpoint(&lake, version, usize::from(args.requests_at_once)).await;
+        let options = CheckpointOptions {
+            requests_at_once: usize::from(args.requests_at_once),
+            append_to_existing: args.write.append_to_existing,
+        };
+        let made = make_checkpoint(&lake, version, options).await;
         Ok((lake.describe(), made))
     };
     let made = tokio::select! {
@@ -72,14 +81,16 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
 }
 
 /// A producer's checkpoints, each by a process of its own.
-pub(super) fn by_a_process(lake_path: &LakePath, storage: &StorageArgs) -> CheckpointBy {
+pub(super) fn by_a_process(lake_path: &LakePath, write: WriteArgs, storage: &StorageArgs) -> CheckpointBy {
     let mut arguments = vec!["checkpoint".to_owned(), format!("--lake-path={lake_path}")];
     arguments.push("--exit-on-stdin-eof".to_owned());
+    if write.append_to_existing {
+        arguments.push("--append-to-existing".to_owned());
+    }
     arguments.extend(storage.flags());
     CheckpointBy::Other(Arc::new(move |version| {
         let mut arguments = arguments.clone();
         arguments.push(format!("--at-version={version}"));
-        arguments.push(format!("--requests-at-once={REQUESTS_AT_ONCE}"));
         Box::pin(async move {
             let nothing = |problem| (Requests::default(), Err(problem));
             start(&arguments).await.unwrap_or_else(|error| nothing(format!("it could not be run: {error}")))

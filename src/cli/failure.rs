@@ -44,7 +44,14 @@ macro_rules! fails_at_runtime {
     };
 }
 
-fails_at_runtime!(StorageError, ServerError, QueueError);
+fails_at_runtime!(StorageError, ServerError);
+
+impl From<QueueError> for Failure {
+    fn from(error: QueueError) -> Self {
+        let exit = if error.is_foreign() { Exit::Usage } else { Exit::Failed };
+        Self { exit, message: error.to_string() }
+    }
+}
 
 impl From<ConsumerError> for Failure {
     fn from(error: ConsumerError) -> Self {

@@ -65,7 +65,8 @@ pub(super) struct Args {
     #[arg(long, env = "S3MQ_PAGE", value_name = "FILE")]
     page: Option<PathBuf>,
 
-    /// Where in the bucket to write; what is there is deleted before and after
+    /// Where in the bucket to write, at PREFIX/{layer}: nothing but objects of s3mq may be there, which are deleted
+    /// before and after
     #[arg(long, env = "S3MQ_PREFIX", value_name = "PREFIX", default_value = "adhoc/s3-messaging/layers")]
     prefix: Prefix,
 
@@ -111,7 +112,10 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         (None, None) => return Err(Failure::runtime("the embedded store did not start")),
     };
     let connect = async {
-        storage::preflight(&store, &args.prefix, args.storage.create_bucket, |_| {}).await?;
+        let traits = storage::preflight(&store, &args.prefix, args.storage.create_bucket, |_| {}).await?;
+        if traits.is_versioned {
+            say(storage::VERSIONED);
+        }
         Ok::<_, Failure>(Store::connect(store.clone()).await?)
     };
     let measured = async {
@@ -206,6 +210,7 @@ impl From<LayersError> for Failure {
             LayersError::Interrupted => Exit::Interrupted,
             LayersError::NotWhole { .. } => Exit::Lossy,
             LayersError::TooLarge(_) => Exit::Usage,
+            LayersError::Queue(ref error) if error.is_foreign() => Exit::Usage,
             _ => Exit::Failed,
         };
         Self { exit, message: error.to_string() }

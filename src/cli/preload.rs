@@ -7,7 +7,7 @@ use super::failure::Failure;
 use super::producer::{RoleArgs, give_up, interrupted, report};
 use super::signals;
 use super::storage::{self, StorageArgs};
-use super::stream::CheckpointArgs;
+use super::stream::{CheckpointArgs, WriteArgs};
 use crate::clock::monotonic_ns;
 use crate::events::Event;
 use crate::exit::Exit;
@@ -35,6 +35,9 @@ pub(super) struct Args {
     checkpoint: CheckpointArgs,
 
     #[command(flatten)]
+    write: WriteArgs,
+
+    #[command(flatten)]
     storage: StorageArgs,
 
     #[command(flatten)]
@@ -57,6 +60,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     let options = PreloadOptions {
         versions: args.versions,
         checkpoint_interval: args.checkpoint.checkpoint_interval,
+        append_to_existing: args.write.append_to_existing,
         anchor: anchor.clone(),
     };
     let (stopped, mut asked) = (stop.clone(), stop.clone());

@@ -7,7 +7,7 @@ use super::console::{Progress, emit};
 use super::failure::Failure;
 use super::signals;
 use super::storage::{self, StorageArgs};
-use super::stream::{ArrivalArgs, CheckpointArgs, CommitArgs, MessageArgs, TimelineArgs};
+use super::stream::{ArrivalArgs, CheckpointArgs, CommitArgs, MessageArgs, TimelineArgs, WriteArgs};
 use crate::clock::Anchor;
 use crate::events::Event;
 use crate::exit::Exit;
@@ -71,6 +71,9 @@ pub(super) struct Args {
     /// over by then is not sent
     #[arg(long, env = "S3MQ_GRACE_SECONDS", value_name = "SECONDS", default_value = "60")]
     grace_seconds: Seconds,
+
+    #[command(flatten)]
+    write: WriteArgs,
 
     #[command(flatten)]
     message: MessageArgs,
@@ -168,7 +171,8 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         padding: args.message.padding(),
         data_encoding: args.message.encoding(),
         checkpoint_interval: args.checkpoint.checkpoint_interval,
-        checkpoint_by: checkpoint::by_a_process(&args.lake_path, &args.storage),
+        checkpoint_by: checkpoint::by_a_process(&args.lake_path, args.write, &args.storage),
+        append_to_existing: args.write.append_to_existing,
         interval: args.timeline.interval_seconds.as_duration(),
         anchor: args.role.anchor(),
     };

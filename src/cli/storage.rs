@@ -11,7 +11,7 @@ use super::console::warn;
 use super::failure::Failure;
 use super::given_file::{self, WRITTEN_BYTES, cannot_use};
 use crate::storage::{
-    self, Backend, Config, ConfigError, Credentials, LakePath, Overrides, Prefix, Store, Trust,
+    self, Backend, Config, ConfigError, Credentials, LakePath, Overrides, Prefix, Store, Traits, Trust,
 };
 use crate::units::Seconds;
 
@@ -228,7 +228,7 @@ pub(super) async fn preflight(
     prefix: &Prefix,
     create_bucket: bool,
     report: impl FnMut(storage::Check),
-) -> Result<(), Failure> {
+) -> Result<Traits, Failure> {
     if config.trust == Trust::Anyone {
         warn("--insecure: nobody checks who answers, and whoever does gets the messages");
     }
@@ -240,9 +240,12 @@ pub(super) async fn preflight(
     if create_bucket {
         store.admin().create_bucket().await?;
     }
-    storage::preflight(&store, prefix, report).await?;
-    Ok(())
+    Ok(storage::preflight(&store, prefix, report).await?)
 }
+
+/// What a command that deletes says of a versioned bucket.
+pub(super) const VERSIONED: &str = "the bucket is versioned: what s3mq deletes stays as old versions behind delete \
+                                    markers, and is paid for until a lifecycle rule or you remove it";
 
 /// An environment variable that is set to something.
 pub(super) fn variable(name: &str) -> Option<String> {

@@ -85,6 +85,15 @@ impl CommitArgs {
     }
 }
 
+/// Which tables are written to.
+#[derive(Clone, Copy, Debug, Args)]
+pub(super) struct WriteArgs {
+    /// Also write to a table that s3mq didn't create, or create one where others have files. Otherwise both are
+    /// refused
+    #[arg(long, env = "S3MQ_APPEND_TO_EXISTING")]
+    pub append_to_existing: bool,
+}
+
 /// Checkpoints of the table.
 #[derive(Clone, Debug, Args)]
 pub(super) struct CheckpointArgs {

@@ -49,7 +49,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::consumer::ConsumerError;
 use crate::producer::{Padding, Payload};
-use crate::queue::{ConsumerOptions, DataEncoding, ProducerOptions, QueueError};
+use crate::queue::{self, ConsumerOptions, DataEncoding, Lake, ProducerOptions, QueueError};
 use crate::stop::Stop;
 use crate::storage::{Prefix, PrefixLock, StorageError, Store};
 use crate::units::{Rate, Seconds};
@@ -183,12 +183,21 @@ pub async fn run(
     let holder = format!("s3mq layers, process {}", std::process::id());
     let lock = PrefixLock::acquire(store, &config.prefix, &holder).await?;
     let measured = tokio::select! {
-        measured = rounds::measure(config, store, &mut tell) => measured,
+        measured = measure(config, store, &mut tell) => measured,
         () = stop.wait() => Err(LayersError::Interrupted),
     };
     // A store that has died must not keep an interrupted run.
     let _ = tokio::time::timeout(Duration::from_secs(2), lock.release()).await;
     Ok(Report::of(config, store, build, &measured?))
+}
+
+async fn measure(
+    config: &Config,
+    store: &Store,
+    tell: &mut impl FnMut(&str),
+) -> Result<rounds::Measured, LayersError> {
+    queue::refuse_foreign(&Lake::new(store, config.prefix.clone())?).await?;
+    rounds::measure(config, store, tell).await
 }
 
 /// What a run of a layer has to carry.

@@ -1,5 +1,6 @@
 //! The raw loop: what the job costs with neither Delta nor Parquet.
 //!
+//! Its objects are below `_s3mq/`, which nobody else uses, in a directory with the marker of s3mq.
 //! A batch is a data object of its messages, one after the other. Index objects are numbered; each names the
 //! data objects that were stored since the one before it, a line each. The shape of the pipeline is the
 //! queue's (see `queue/producer.rs` and `queue/consumer.rs`), so that what differs is what is carried.
@@ -90,7 +91,7 @@ async fn put<C: Client>(
             batch = incoming.recv(), if open && has_room => match batch {
                 Some(batch) => {
                     let (client, name) = (client.clone(), format!("data-{data_objects}"));
-                    let key = prefix.join(&name);
+                    let key = data_key(&prefix, &name);
                     uploads.push_back(Box::pin(async move { client.put(&key, batch).await.map(|()| name) }));
                     data_objects += 1;
                 }
@@ -152,7 +153,7 @@ async fn follow<C: Client>(
         for name in String::from_utf8_lossy(&index).lines() {
             // Room for it first: what is fetched ahead is bounded.
             let Ok(slot) = slots.reserve().await else { return Ok(()) };
-            let (client, key) = (client.clone(), prefix.join(name));
+            let (client, key) = (client.clone(), data_key(&prefix, name));
             slot.send(Task::spawn(async move {
                 let gone =
                     || LayersError::Request { request: format!("GET of {key}"), detail: "it is gone".into() };
@@ -165,5 +166,9 @@ async fn follow<C: Client>(
 }
 
 fn index_key(prefix: &Prefix, number: u64) -> object_store::path::Path {
-    prefix.join(&format!("index/{number:020}"))
+    prefix.join(&format!("_s3mq/index/{number:020}"))
+}
+
+fn data_key(prefix: &Prefix, name: &str) -> object_store::path::Path {
+    prefix.join(&format!("_s3mq/{name}"))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::clients::{Objects, Sdk};
 use super::report::{RoundTripRow, When};
 use super::{Config, Job, JobKind, Layer, LayersError, Outcome, queue_loop, raw_loop, service};
-use crate::queue::Lake;
+use crate::queue::{self, Lake};
 use crate::storage::{Store, round_trips};
 use crate::units::grouped;
 
@@ -139,19 +139,21 @@ impl Bench<'_> {
         Ok(outcomes)
     }
 
-    /// One run of a layer, over a place that is empty before and after.
+    /// One run of a layer, in a directory that holds nothing but the marker before, and nothing after.
     async fn carry(&self, layer: Layer, job: &Job) -> Result<Outcome, LayersError> {
         self.refuse_too_large(job)?;
         let prefix = self.config.prefix.child(layer.name());
-        self.store.admin().clean(&prefix).await?;
+        let place = Lake::new(self.store, prefix.clone())?;
+        queue::empty(&place).await?;
+        queue::mark(&place).await?;
         let job = job.clone();
         let outcome = match layer {
-            Layer::RawSdk => raw_loop::run(layer, Sdk::of(self.store), prefix.clone(), job).await,
-            Layer::Raw => raw_loop::run(layer, Objects::of(self.store), prefix.clone(), job).await,
-            Layer::Queue => queue_loop::run(Lake::new(self.store, prefix.clone())?, job).await,
-            Layer::Service => service::run(Lake::new(self.store, prefix.clone())?, job).await,
+            Layer::RawSdk => raw_loop::run(layer, Sdk::of(self.store), prefix, job).await,
+            Layer::Raw => raw_loop::run(layer, Objects::of(self.store), prefix, job).await,
+            Layer::Queue => queue_loop::run(place.clone(), job).await,
+            Layer::Service => service::run(place.clone(), job).await,
         }?;
-        self.store.admin().clean(&prefix).await?;
+        queue::empty(&place).await?;
         Ok(outcome)
     }
 

@@ -88,6 +88,7 @@ fn producer_config(job: &Job, anchor: &Anchor) -> producer::Config {
         interval: Duration::from_secs(1),
         checkpoint_interval: 0,
         checkpoint_by: CheckpointBy::default(),
+        append_to_existing: false,
         anchor: anchor.clone(),
     }
 }

@@ -79,6 +79,8 @@ pub struct Config {
     pub checkpoint_interval: u64,
     /// Where checkpoints are made.
     pub checkpoint_by: CheckpointBy,
+    /// Whether a table that s3mq didn't create is written to.
+    pub append_to_existing: bool,
     /// Length of the timeline's intervals.
     pub interval: Duration,
     /// The clock that stamps are made of.
@@ -104,6 +106,7 @@ pub async fn run(
         anchor: config.anchor.clone(),
         checkpoint_interval: config.checkpoint_interval,
         checkpoint_by: config.checkpoint_by,
+        append_to_existing: config.append_to_existing,
         notices: Some(notice),
         ..ProducerOptions::default()
     };

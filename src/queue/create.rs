@@ -11,13 +11,21 @@ use super::back_off::BackOff;
 use super::commit::FIRST_PAUSE;
 use super::error::QueueError;
 use super::lake::{Lake, Written};
+use super::ownership::{CREATED_BY, VERSION, refuse_foreign_files};
 use super::table::{DATA, PRODUCER, SEQ};
 use crate::clock::wall_us;
 use crate::storage::LONGEST_BACK_OFF;
 
-/// Creates the table if it isn't there. Several producers may try at once: one wins, all go on.
-pub(super) async fn create_if_absent(lake: &Lake) -> Result<(), QueueError> {
-    if lake.list_versions(None, 1).await?.is_empty() { create(lake).await } else { Ok(()) }
+/// Creates the table if it isn't there. Several producers may try at once: one wins, all go on. Where others have
+/// files, none is created unless it may be.
+pub(super) async fn create_if_absent(lake: &Lake, append_to_existing: bool) -> Result<(), QueueError> {
+    if !lake.list_versions(None, 1).await?.is_empty() {
+        return Ok(());
+    }
+    if !append_to_existing {
+        refuse_foreign_files(lake).await?;
+    }
+    create(lake).await
 }
 
 pub(super) async fn create(lake: &Lake) -> Result<(), QueueError> {
@@ -58,7 +66,7 @@ fn first_entry(commit_id: Uuid) -> String {
             "timestamp": now_ms,
             "operation": "CREATE TABLE",
             "operationParameters": {},
-            "engineInfo": concat!("s3mq/", env!("CARGO_PKG_VERSION")),
+            "engineInfo": VERSION,
             "s3mq.commitId": commit_id,
         }}),
         json!({ "protocol": { "minReaderVersion": 1, "minWriterVersion": 2 } }),
@@ -69,6 +77,7 @@ fn first_entry(commit_id: Uuid) -> String {
             "partitionColumns": [],
             "createdTime": now_ms,
             "configuration": {
+                CREATED_BY: VERSION,
                 "delta.appendOnly": "true",
                 // The log is what consumers follow; nobody but the operator may shorten it.
                 "delta.enableExpiredLogCleanup": "false",
@@ -93,7 +102,7 @@ mod tests {
         let config =
             Config::of_server(&server.endpoint(), "s3mq", &keys.access_key, &keys.secret_key).unwrap();
         let lake = Lake::new(&Store::connect(config).await.unwrap(), "queue".parse().unwrap()).unwrap();
-        let created = futures::future::join_all((0..8).map(|_| create_if_absent(&lake))).await;
+        let created = futures::future::join_all((0..8).map(|_| create_if_absent(&lake, false))).await;
         assert!(created.iter().all(Result::is_ok), "{created:?}");
         assert_eq!(lake.list_versions(None, usize::MAX).await.unwrap(), [0]);
         let entry = Entry::parse(&lake.read_entry(0).await.unwrap().unwrap()).unwrap();

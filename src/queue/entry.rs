@@ -16,6 +16,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::error::shortened;
+use super::ownership::VERSION;
 use super::stamps::ProducerStamps;
 
 /// Who wrote a batch: a producer and the epoch that its process drew at start.
@@ -274,7 +275,7 @@ pub(super) fn commit_of_files(
             "timestamp": now_ms,
             "operation": "WRITE",
             "operationParameters": { "mode": "Append" },
-            "engineInfo": concat!("s3mq/", env!("CARGO_PKG_VERSION")),
+            "engineInfo": VERSION,
             "isBlindAppend": true,
             "s3mq.commitId": commit_id,
             "s3mq.commitSentUs": now_us,
@@ -322,7 +323,7 @@ pub(super) fn commit_of_end(commit_id: Uuid, end: EndOfStream, now_us: i64) -> V
             "timestamp": now_ms,
             "operation": "END OF STREAM",
             "operationParameters": {},
-            "engineInfo": concat!("s3mq/", env!("CARGO_PKG_VERSION")),
+            "engineInfo": VERSION,
             "isBlindAppend": true,
             "s3mq.commitId": commit_id,
             "s3mq.end": end,

@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 
+use super::ownership::Foreign;
 use crate::storage::{CHECK, StorageError, advice};
 
 /// A failure of the queue; its text is one line.
@@ -66,6 +67,23 @@ pub enum QueueError {
         place: String,
         /// What it asks for.
         reason: String,
+    },
+    /// The table was created by somebody else, who didn't say that it may be written to.
+    #[error(
+        "the table at {place} was not created by s3mq; give --append-to-existing to add messages to it, or another \
+         --lake-path"
+    )]
+    ForeignTable {
+        /// Which table.
+        place: String,
+    },
+    /// Objects are where s3mq would write and delete its own that it didn't make.
+    #[error("{place} has {foreign}; nothing was changed there: give another --prefix or --lake-path")]
+    Foreign {
+        /// Which prefix.
+        place: String,
+        /// What there is.
+        foreign: Foreign,
     },
     /// Versions are missing in the middle of the log.
     #[error("the log has a gap: {} missing, while {next} exists; some writer or cleanup lost messages", versions(.missing))]
@@ -146,6 +164,11 @@ pub enum QueueError {
 }
 
 impl QueueError {
+    /// Whether the command was pointed at something that isn't s3mq's.
+    pub fn is_foreign(&self) -> bool {
+        matches!(self, Self::Foreign { .. } | Self::ForeignTable { .. })
+    }
+
     /// Whether it means that committed messages can't be delivered, in contrast to a failure that leaves them where
     /// they are.
     pub fn is_loss(&self) -> bool {

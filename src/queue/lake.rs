@@ -69,6 +69,16 @@ impl Lake {
         &self.prefix
     }
 
+    /// The place of a directory below this one; of this one where that is empty.
+    pub(super) fn below(&self, directory: &str) -> Result<Self, QueueError> {
+        Self::new(&self.store, self.prefix.below(directory))
+    }
+
+    /// A key, from the prefix on.
+    pub(super) fn relative(&self, key: &Path) -> String {
+        key.as_ref().strip_prefix(&self.prefix.directory()).unwrap_or_default().to_owned()
+    }
+
     pub(super) fn log(&self) -> &LogStoreRef {
         &self.log
     }
@@ -253,12 +263,30 @@ fn entry_name(version: u64) -> String {
     format!("{version:020}.json")
 }
 
+/// Whether a file in `_delta_log` is one of the log's own: entries, checkpoints, `.crc`, the last checkpoint's hint.
+pub(super) fn is_log_file(name: &str) -> bool {
+    name == "_last_checkpoint"
+        || name.split_at_checked(VERSION_DIGITS).is_some_and(|(digits, rest)| {
+            rest.starts_with('.') && digits.bytes().all(|byte| byte.is_ascii_digit())
+        })
+}
+
 /// The version of a log entry's file name; `None` for any other file.
-fn version_of_entry(name: &str) -> Option<u64> {
+pub(super) fn version_of_entry(name: &str) -> Option<u64> {
     match name.split_at_checked(VERSION_DIGITS)? {
         (digits, ".json") => version(digits),
         _ => None,
     }
+}
+
+/// The versions of a file of entries that were put together, from its name ([Delta protocol, Log compaction files]);
+/// `None` for any other file.
+///
+/// [Delta protocol, Log compaction files]: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#log-compaction-files
+pub(super) fn versions_of_compaction(name: &str) -> Option<(u64, u64)> {
+    let (first, last) = name.strip_suffix(".compacted.json")?.split_once('.')?;
+    let is_whole = first.len() == VERSION_DIGITS && last.len() == VERSION_DIGITS;
+    is_whole.then(|| Some((version(first)?, version(last)?)))?
 }
 
 /// The version of a checkpoint's file name, whether classic, of several parts or V2 (Delta protocol, "Checkpoints");
@@ -297,6 +325,17 @@ mod tests {
             "18446744073709551615.json",
         ] {
             assert_eq!(version_of_entry(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn compactions_are_known_by_their_versions() {
+        let name = "00000000000000000001.00000000000000000010.compacted.json";
+        assert_eq!(versions_of_compaction(name), Some((1, 10)));
+        for name in
+            ["1.10.compacted.json", "00000000000000000001.json", "00000000000000000001.compacted.json"]
+        {
+            assert_eq!(versions_of_compaction(name), None, "{name}");
         }
     }
 

@@ -46,6 +46,7 @@ pub(crate) mod fuzz;
 pub(crate) mod hot;
 mod lake;
 mod open;
+mod ownership;
 mod pages;
 mod parquet_file;
 mod patience;
@@ -65,12 +66,13 @@ pub fn deltalake_version() -> &'static str {
 
 pub use batch::Batch;
 pub use checkpoint::{
-    Checkpoint, CheckpointAnswer, CheckpointBy, CheckpointOutcome, Notice, REQUESTS_AT_ONCE, make_checkpoint,
+    Checkpoint, CheckpointAnswer, CheckpointBy, CheckpointOptions, CheckpointOutcome, Notice, make_checkpoint,
 };
 pub use consumer::{Consumer, ConsumerOptions, LostFile, Received, ReceivedBatch, Start};
 pub use entry::{EndOfStream, Origin, ProducerEpoch};
 pub use error::QueueError;
 pub use lake::Lake;
+pub use ownership::{Foreign, empty, mark, refuse_foreign};
 pub use parquet_file::DataEncoding;
 pub use poll::Poll;
 pub use preload::{PreloadOptions, Preloaded, preload};

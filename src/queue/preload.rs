@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use super::batch::Batch;
-use super::checkpoint::{CheckpointAnswer, make_checkpoint};
+use super::checkpoint::{CheckpointAnswer, CheckpointOptions, make_checkpoint};
 use super::commit::Committer;
 use super::create::create_if_absent;
 use super::entry::{ProducerEpoch, commit_of_files};
@@ -19,7 +19,7 @@ use super::lake::Lake;
 use super::open::open;
 use super::parquet_file::DataEncoding;
 use super::producer::store_batch;
-use super::table::Access;
+use super::table::check_writable;
 use crate::clock::Anchor;
 
 /// How a table is filled.
@@ -29,6 +29,8 @@ pub struct PreloadOptions {
     pub versions: u64,
     /// Versions from one checkpoint to the next; the last version gets one too. 0: none are made.
     pub checkpoint_interval: u64,
+    /// Whether a table that s3mq didn't create is written to.
+    pub append_to_existing: bool,
     /// The clock of the commits' stamps.
     pub anchor: Anchor,
 }
@@ -60,14 +62,16 @@ pub async fn preload(
     mut message: impl FnMut() -> Option<Vec<u8>>,
     mut tell: impl FnMut(u64),
 ) -> Result<Preloaded, QueueError> {
-    create_if_absent(lake).await?;
+    create_if_absent(lake, options.append_to_existing).await?;
     let opened = open(lake).await?;
-    Access::Write.check(lake, Some(&opened.protocol), Some(&opened.metadata))?;
+    check_writable(lake, &opened.protocol, &opened.metadata, options.append_to_existing)?;
 
     let by = ProducerEpoch { producer: 0, epoch: Uuid::new_v4() };
     let (before, last) = (opened.version, opened.version + options.versions);
     let stretch = if options.checkpoint_interval > 0 { options.checkpoint_interval } else { STRETCH };
-    let mut checkpoints = Checkpoints { lake, made: 0, running: None };
+    let making =
+        CheckpointOptions { requests_at_once: AT_ONCE, append_to_existing: options.append_to_existing };
+    let mut checkpoints = Checkpoints { lake, making, made: 0, running: None };
     let mut done = before;
     while done < last {
         let until = (done - done % stretch + stretch).min(last);
@@ -116,6 +120,7 @@ async fn add_version(
 /// One checkpoint at a time, beside the versions that follow it.
 struct Checkpoints<'a> {
     lake: &'a Lake,
+    making: CheckpointOptions,
     made: u64,
     running: Option<JoinHandle<CheckpointAnswer>>,
 }
@@ -123,8 +128,8 @@ struct Checkpoints<'a> {
 impl Checkpoints<'_> {
     async fn start(&mut self, version: u64) -> Result<(), QueueError> {
         self.wait().await?;
-        let lake = self.lake.clone();
-        self.running = Some(tokio::spawn(async move { make_checkpoint(&lake, version, AT_ONCE).await }));
+        let (lake, making) = (self.lake.clone(), self.making);
+        self.running = Some(tokio::spawn(async move { make_checkpoint(&lake, version, making).await }));
         Ok(())
     }
 

@@ -32,7 +32,7 @@ use super::lake::Lake;
 use super::open::open;
 use super::parquet_file::{DataEncoding, encode};
 use super::stamps::ProducerStamps;
-use super::table::Access;
+use super::table::check_writable;
 use crate::clock::{Anchor, monotonic_ns};
 
 /// How a producer works.
@@ -51,6 +51,8 @@ pub struct ProducerOptions {
     pub checkpoint_interval: u64,
     /// Where checkpoints are made.
     pub checkpoint_by: CheckpointBy,
+    /// Whether a table that s3mq didn't create is written to, and one created where others have files.
+    pub append_to_existing: bool,
     /// Who is told of each commit and each checkpoint.
     pub notices: Option<mpsc::UnboundedSender<Notice>>,
 }
@@ -64,6 +66,7 @@ impl Default for ProducerOptions {
             anchor: Anchor::now(),
             checkpoint_interval: 1000,
             checkpoint_by: CheckpointBy::default(),
+            append_to_existing: false,
             notices: None,
         }
     }
@@ -107,10 +110,10 @@ impl Producer {
     /// # Errors
     /// When the store fails, or the table is not one that we may write to.
     pub async fn open(lake: &Lake, options: ProducerOptions) -> Result<Self, QueueError> {
-        create_if_absent(lake).await?;
+        create_if_absent(lake, options.append_to_existing).await?;
         let asked = tokio::time::Instant::now();
         let opened = open(lake).await?;
-        Access::Write.check(lake, Some(&opened.protocol), Some(&opened.metadata))?;
+        check_writable(lake, &opened.protocol, &opened.metadata, options.append_to_existing)?;
 
         let by = ProducerEpoch { producer: options.producer_id, epoch: Uuid::new_v4() };
         let (batches, incoming) = mpsc::channel(1);
@@ -128,6 +131,7 @@ impl Producer {
                 options.anchor.clone(),
                 options.checkpoint_interval,
                 options.checkpoint_by,
+                options.append_to_existing,
                 options.notices.clone(),
             ),
             notices: options.notices,

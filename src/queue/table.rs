@@ -9,6 +9,7 @@ use serde::Deserialize;
 use super::entry::{Metadata, Protocol};
 use super::error::QueueError;
 use super::lake::Lake;
+use super::ownership::CREATED_BY;
 
 /// The message.
 pub(super) const DATA: &str = "data";
@@ -24,6 +25,40 @@ pub(super) const DIFF: &str = "diff";
 const READER_FEATURES: &[&str] = &["columnMapping", "timestampNtz", "vacuumProtocolCheck", "v2Checkpoint"];
 /// Writer features that an append of ours honours.
 const WRITER_FEATURES: &[&str] = &["appendOnly", "invariants"];
+
+/// Whether s3mq created the table, by its `metaData`. Builds that did not write [`CREATED_BY`] gave their tables these
+/// columns and properties, and no others.
+pub(super) fn is_created_by_s3mq(metadata: &Metadata) -> bool {
+    let has = |name: &str, value: &str| metadata.configuration.get(name).is_some_and(|is| is == value);
+    let is_of_an_older_build = || {
+        let schema = serde_json::from_str::<Schema>(&metadata.schema_string);
+        let columns = schema.map(|schema| schema.fields).unwrap_or_default();
+        let columns =
+            columns.iter().map(|field| (field.name.as_str(), field.data_type.as_str().unwrap_or("")));
+        columns.eq([(DATA, "binary"), (PRODUCER, "integer"), (SEQ, "long")])
+            && metadata.configuration.len() == 2
+            && has("delta.appendOnly", "true")
+            && has("delta.enableExpiredLogCleanup", "false")
+    };
+    metadata.configuration.contains_key(CREATED_BY) || is_of_an_older_build()
+}
+
+/// Sees that a table may be written to: that we can, and that s3mq created it or its owner lets us.
+///
+/// # Errors
+/// [`QueueError::Unsupported`] names what we don't do; [`QueueError::ForeignTable`].
+pub(super) fn check_writable(
+    lake: &Lake,
+    protocol: &Protocol,
+    metadata: &Metadata,
+    append_to_existing: bool,
+) -> Result<(), QueueError> {
+    Access::Write.check(lake, Some(protocol), Some(metadata))?;
+    if append_to_existing || is_created_by_s3mq(metadata) {
+        return Ok(());
+    }
+    Err(QueueError::ForeignTable { place: lake.describe() })
+}
 
 /// What has to hold of the table's declarations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,6 +240,31 @@ mod tests {
         ] {
             let reason = access.check_protocol(&protocol).unwrap_err();
             assert!(reason.contains(name), "{reason}");
+        }
+    }
+
+    #[test]
+    fn tables_of_ours_are_told_from_those_of_others() {
+        let configured = |fields: &str, properties: &[(&str, &str)]| Metadata {
+            configuration: properties
+                .iter()
+                .map(|&(name, value)| (name.to_owned(), value.to_owned()))
+                .collect(),
+            ..metadata(fields)
+        };
+        let older = [("delta.appendOnly", "true"), ("delta.enableExpiredLogCleanup", "false")];
+        assert!(is_created_by_s3mq(&configured(&field("other", "long"), &[(CREATED_BY, "s3mq/9.9.9")])));
+        assert!(is_created_by_s3mq(&configured(&ours(), &older)));
+        let more = [older[0], older[1], ("delta.logRetentionDuration", "interval 1 day")];
+        let wider = [ours(), field("extra", "string")].join(",");
+        for foreign in [
+            metadata(&ours()),
+            configured(&ours(), &older[..1]),
+            configured(&ours(), &more),
+            configured(&wider, &older),
+            configured(&field("data", "binary"), &older),
+        ] {
+            assert!(!is_created_by_s3mq(&foreign), "{foreign:?}");
         }
     }
 

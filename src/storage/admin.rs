@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use aws_sdk_s3::Client;
-use aws_sdk_s3::types::{BucketLocationConstraint, CreateBucketConfiguration, Delete, ObjectIdentifier};
+use aws_sdk_s3::types::{BucketLocationConstraint, CreateBucketConfiguration};
 
 use super::config::{Backend, Config};
 use super::error::StorageError;
@@ -67,60 +67,6 @@ impl Admin {
                 Ok(())
             }
             Err(error) => Err(StorageError::from_sdk(self.config.describe(), &error)),
-        }
-    }
-
-    /// Deletes everything below `prefix` (and nothing beside it), a thousand keys a request.
-    /// Gives the number of objects deleted.
-    ///
-    /// # Errors
-    /// When the store refuses to list, or to delete any one of them.
-    pub async fn clean(&self, prefix: &Prefix) -> Result<u64, StorageError> {
-        let place = || self.config.describe();
-        let mut deleted = 0;
-        loop {
-            // Always the first page: what it held is gone by the next turn.
-            let page = self
-                .client
-                .list_objects_v2()
-                .bucket(&self.config.bucket)
-                .prefix(prefix.directory())
-                .send()
-                .await
-                .map_err(|error| StorageError::from_sdk(place(), &error))?;
-            let keys: Vec<_> = page
-                .contents()
-                .iter()
-                .filter_map(|object| object.key())
-                .filter_map(|key| ObjectIdentifier::builder().key(key).build().ok())
-                .collect();
-            if keys.is_empty() {
-                return Ok(deleted);
-            }
-            deleted += keys.len() as u64;
-            let delete = Delete::builder()
-                .set_objects(Some(keys))
-                .quiet(true)
-                .build()
-                .map_err(|error| StorageError::Other(super::one_line(&error)))?;
-            let answer = self
-                .client
-                .delete_objects()
-                .bucket(&self.config.bucket)
-                .delete(delete)
-                .send()
-                .await
-                .map_err(|error| StorageError::from_sdk(place(), &error))?;
-            if let Some(refused) = answer.errors().first() {
-                return Err(StorageError::Denied {
-                    place: place(),
-                    detail: format!(
-                        "cannot delete {}: {}",
-                        refused.key().unwrap_or("an object"),
-                        refused.code().unwrap_or("no reason given")
-                    ),
-                });
-            }
         }
     }
 }

@@ -28,6 +28,11 @@ impl Prefix {
         name.split('/').fold(self.0.clone(), |path, segment| path.join(segment))
     }
 
+    /// The prefix below this one that has these segments more.
+    pub(crate) fn below(&self, segments: &str) -> Self {
+        if segments.is_empty() { self.clone() } else { Self(self.join(segments)) }
+    }
+
     /// The prefix below this one that has this one segment more.
     pub fn child(&self, segment: &str) -> Self {
         Self(self.0.clone().join(segment))

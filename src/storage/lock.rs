@@ -19,6 +19,10 @@ use super::error::StorageError;
 use super::lake_path::Prefix;
 use super::{Store, one_line};
 
+/// The lock's name below its prefix.
+pub(crate) const BENCH_LOCK: &str = ".s3mq-bench.lock";
+/// Names of the objects that tell the store's time begin with this; a UUID follows.
+pub(crate) const CLOCK_PREFIX: &str = ".s3mq-clock-";
 /// How often the holder rewrites its lock.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 /// How old a heartbeat may be before the lock counts as abandoned.
@@ -38,7 +42,7 @@ impl PrefixLock {
     /// # Errors
     /// [`StorageError::Locked`] when another bench holds it; else what the store said.
     pub async fn acquire(store: &Store, prefix: &Prefix, holder: &str) -> Result<Self, StorageError> {
-        let key = prefix.join(".s3mq-bench.lock");
+        let key = prefix.join(BENCH_LOCK);
         // Told apart from anybody else's, so that one whose answer was lost is known again.
         let body = PutPayload::from(format!("{holder}, {}", Uuid::new_v4()));
         let version = match put(store, &key, &body, PutMode::Create).await {
@@ -95,6 +99,11 @@ async fn take_over(
     if is_ours(&holder, body) {
         return Ok(seen);
     }
+    if !is_lock(&holder) {
+        return Err(StorageError::Other(format!(
+            "cannot lock {key}: an object is there that s3mq didn't write; give another --prefix"
+        )));
+    }
     let age = store_now(store, prefix).await.map_err(other)? - modified;
     if age < STALE_AFTER.as_secs() as i64 {
         return Err(StorageError::Locked {
@@ -115,6 +124,12 @@ fn is_ours(holder: &[u8], body: &PutPayload) -> bool {
     body.iter().flatten().eq(holder)
 }
 
+/// Whether these are the bytes of a lock, anybody's: who holds it, and a UUID.
+fn is_lock(bytes: &[u8]) -> bool {
+    let text = std::str::from_utf8(bytes).unwrap_or_default();
+    text.rsplit_once(", ").is_some_and(|(_, id)| Uuid::try_parse(id).is_ok())
+}
+
 /// The lock's version, if it is still ours: a heartbeat may have been applied and its answer lost.
 async fn still_ours(
     store: &Store,
@@ -128,7 +143,7 @@ async fn still_ours(
 
 /// The store's own time, in Unix seconds: when it says an object written now was modified.
 async fn store_now(store: &Store, prefix: &Prefix) -> object_store::Result<i64> {
-    let key = prefix.join(&format!(".s3mq-clock-{}", Uuid::new_v4()));
+    let key = prefix.join(&format!("{CLOCK_PREFIX}{}", Uuid::new_v4()));
     store.objects().put(&key, PutPayload::new()).await?;
     let now = store.objects().head(&key).await.map(|meta| meta.last_modified.timestamp());
     store.objects().delete(&key).await?;

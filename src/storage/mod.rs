@@ -37,7 +37,9 @@ pub use error::{CHECK, StorageError, advice, may_heal, one_line};
 pub use http::Trust;
 pub use lake_path::{LakePath, Prefix};
 pub use lock::PrefixLock;
-pub use preflight::{Check, RoundTrip, preflight, round_trips};
+pub(crate) use lock::{BENCH_LOCK, CLOCK_PREFIX};
+pub(crate) use preflight::PREFLIGHT;
+pub use preflight::{Check, RoundTrip, Traits, preflight, round_trips};
 pub use pulse::{AnsweredTime, Asking, Failure, Pulse, Silence, StoreStalls, TOLD_AFTER};
 pub use store_clock::StoreClock;
 
@@ -114,7 +116,16 @@ impl Store {
     /// The same store with at most `requests` of the queue's client on their way at once.
     #[must_use]
     pub fn with_at_most(self, requests: usize) -> Self {
-        Self { objects: Arc::new(LimitStore::new(self.objects, requests)), ..self }
+        self.with_objects(|objects| Arc::new(LimitStore::new(objects, requests)))
+    }
+
+    /// The same store, with something before the queue's client.
+    #[must_use]
+    pub(crate) fn with_objects(
+        self,
+        before: impl FnOnce(Arc<dyn ObjectStore>) -> Arc<dyn ObjectStore>,
+    ) -> Self {
+        Self { objects: before(self.objects), ..self }
     }
 
     /// The configuration both clients were built from.

@@ -7,7 +7,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use futures::{StreamExt, TryStreamExt};
+use futures::{StreamExt, TryStreamExt, future, stream};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
 use uuid::Uuid;
@@ -16,6 +16,9 @@ use super::error::{StorageError, may_heal};
 use super::lake_path::Prefix;
 use super::{Store, one_line};
 use crate::clock::monotonic_ns;
+
+/// The directory below a prefix where a store is tried out; each try has a UUID in it.
+pub(crate) const PREFLIGHT: &str = ".s3mq-preflight";
 
 /// One assumption that held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +54,13 @@ impl Check {
     }
 }
 
+/// What a store turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traits {
+    /// The bucket is versioned: what is deleted stays as an old version behind a delete marker.
+    pub is_versioned: bool,
+}
+
 /// Tries out each assumption below `prefix`, telling `report` of each that holds.
 ///
 /// # Errors
@@ -59,7 +69,7 @@ pub async fn preflight(
     store: &Store,
     prefix: &Prefix,
     mut report: impl FnMut(Check),
-) -> Result<(), StorageError> {
+) -> Result<Traits, StorageError> {
     let start_ns = monotonic_ns();
     while let Err(error) = store.admin().probe(prefix).await {
         // One that can't be reached isn't waited for: its address may be wrong.
@@ -70,14 +80,14 @@ pub async fn preflight(
     }
     report(Check::Bucket);
 
-    let directory = prefix.child(".s3mq-preflight");
+    let directory = prefix.child(PREFLIGHT);
     let key = directory.path().clone().join(Uuid::new_v4().to_string());
     let result = try_out(store, &directory, &key, &mut report).await;
     let deleted = until_answered(store, || store.objects().delete(&key)).await;
-    result?;
+    let traits = result?;
     deleted.map_err(|error| refused(store, "DELETE", error))?;
     report(Check::Deleted);
-    Ok(())
+    Ok(traits)
 }
 
 /// Between two attempts at one request.
@@ -107,7 +117,7 @@ async fn try_out(
     directory: &Prefix,
     key: &Path,
     report: &mut impl FnMut(Check),
-) -> Result<(), StorageError> {
+) -> Result<Traits, StorageError> {
     let objects = store.objects().as_ref();
     match create_once(store, key, "first").await {
         // The key is nobody else's: the answer to an earlier attempt was lost.
@@ -117,8 +127,12 @@ async fn try_out(
 
     let again = create_once(store, key, "second").await;
     // Whatever the answer says, it is the object that counts.
-    let kept = until_answered(store, || async { objects.get(key).await?.bytes().await });
-    let kept = kept.await.map_err(|error| refused(store, "GET", error))?;
+    let kept = until_answered(store, || async {
+        let kept = objects.get(key).await?;
+        let is_versioned = kept.meta.version.is_some();
+        Ok((kept.bytes().await?, is_versioned))
+    });
+    let (kept, is_versioned) = kept.await.map_err(|error| refused(store, "GET", error))?;
     match again {
         Ok(_) => return Err(StorageError::ConditionIgnored { place: store.config().describe() }),
         Err(object_store::Error::AlreadyExists { .. }) if kept == "first" => report(Check::ConditionHeld),
@@ -147,7 +161,7 @@ async fn try_out(
         }
         Err(error) => return Err(refused(store, "GET of an absent key", error)),
     }
-    Ok(())
+    Ok(Traits { is_versioned })
 }
 
 async fn create_once(store: &Store, key: &Path, body: &'static str) -> object_store::Result<()> {
@@ -197,10 +211,21 @@ pub async fn round_trips(
     count: usize,
     body_bytes: usize,
 ) -> Result<Vec<RoundTrip>, StorageError> {
-    let directory = prefix.child(".s3mq-preflight").child(&Uuid::new_v4().to_string());
+    let directory = prefix.child(PREFLIGHT).child(&Uuid::new_v4().to_string());
     let result = measure(store, &directory, count, body_bytes).await;
-    store.admin().clean(&directory).await?;
+    let written = || {
+        let directory = directory.clone();
+        let turns = ["put", "create"].into_iter().flat_map(move |kind| (0..=count).map(move |i| (kind, i)));
+        stream::iter(turns.map(move |(kind, i)| Ok(round_trip_key(&directory, kind, i)))).boxed()
+    };
+    let delete = || store.objects().delete_stream(written()).try_for_each(|_| future::ready(Ok(())));
+    until_answered(store, delete).await.map_err(|error| refused(store, "DELETE", error))?;
     result
+}
+
+/// The object that the turn `i` of a kind of request writes.
+fn round_trip_key(directory: &Prefix, kind: &str, i: usize) -> Path {
+    directory.join(&format!("{kind}-{i}"))
 }
 
 async fn measure(
@@ -210,7 +235,7 @@ async fn measure(
     body_bytes: usize,
 ) -> Result<Vec<RoundTrip>, StorageError> {
     let objects = store.objects().as_ref();
-    let key = |kind: &str, i: usize| directory.join(&format!("{kind}-{i}"));
+    let key = |kind: &str, i: usize| round_trip_key(directory, kind, i);
     let body = PutPayload::from(vec![b'x'; body_bytes]);
     let mut all = Vec::new();
     for request in ["PUT", "conditional PUT", "GET", "absent GET", "LIST"] {

@@ -123,7 +123,7 @@ async fn a_beginning_that_is_missing_is_named(store: &TestStore) {
 async fn checkpointed(store: &TestStore, name: &str) -> Lake {
     let lake = lake(store, name);
     send(&lake, 0, 1).await;
-    make_checkpoint(&lake, 2, 1).await.1.unwrap();
+    make_checkpoint(&lake, 2, Default::default()).await.1.unwrap();
     send(&lake, 0, 1).await;
     lake
 }
@@ -232,9 +232,21 @@ async fn requests_per_version_do_not_grow_with_the_table(store: &TestStore) {
     let mut asked = Vec::new();
     for versions in [100, 5_000] {
         let lake = lake(store, "aged");
-        let ageing = PreloadOptions { versions, checkpoint_interval: 0, anchor: s3mq::clock::Anchor::now() };
+        let ageing = PreloadOptions {
+            versions,
+            checkpoint_interval: 0,
+            append_to_existing: false,
+            anchor: s3mq::clock::Anchor::now(),
+        };
         preload(&lake, ageing, || Some(b"1".to_vec()), |_| {}).await.unwrap();
-        make_checkpoint(&lake, versions, 16).await.1.unwrap();
+        make_checkpoint(
+            &lake,
+            versions,
+            s3mq::queue::CheckpointOptions { requests_at_once: 16, ..Default::default() },
+        )
+        .await
+        .1
+        .unwrap();
         let (mut producer, mut told) = telling(&lake).await;
         append_one_by_one(&mut producer, &mut told, COMMITS).await;
         let commits = producer.finish().await.unwrap().commits;

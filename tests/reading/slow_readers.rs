@@ -27,7 +27,7 @@ async fn a_reader_held_up_by_its_permits_is_told_what_is_gone(store: &TestStore)
     let Received::Batch(held) = next(&mut slow).await.unwrap() else { panic!("a batch") };
     assert!(matches!(next(&mut slow).await.unwrap(), Received::End(_)));
     tokio::time::sleep(std::time::Duration::from_millis(300)).await;
-    make_checkpoint(&lake, 15, 1).await.1.unwrap();
+    make_checkpoint(&lake, 15, Default::default()).await.1.unwrap();
     clean(store, &lake, 0..15).await;
     drop(held);
     assert!(matches!(next(&mut slow).await.unwrap(), Received::Batch(batch) if batch.version == 3));
@@ -61,7 +61,7 @@ async fn a_stopped_process_is_told_what_is_gone_and_exits_with_3(store: &TestSto
     kill_process(pid, Signal::STOP).unwrap();
 
     append_one_by_one(&mut producer, &mut committed, 50).await;
-    make_checkpoint(&lake, 100, 1).await.1.unwrap();
+    make_checkpoint(&lake, 100, Default::default()).await.1.unwrap();
     clean(store, &lake, 0..100).await;
     kill_process(pid, Signal::CONT).unwrap();
 
@@ -87,7 +87,7 @@ impl Drop for Killed {
 async fn a_start_that_is_gone_is_refused(store: &TestStore) {
     let lake = lake(store, "start-gone");
     send_each(&lake, 5).await;
-    make_checkpoint(&lake, 5, 1).await.1.unwrap();
+    make_checkpoint(&lake, 5, Default::default()).await.1.unwrap();
     clean(store, &lake, 0..5).await;
     let at = |version| ConsumerOptions { start: Start::Version(version), ..options() };
     let error = Consumer::open(&lake, at(2)).await.unwrap_err();

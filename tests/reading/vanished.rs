@@ -44,7 +44,7 @@ async fn a_gap_is_told_before_a_consumer_gives_up(store: &TestStore) {
     let lake = lake(store, "gap-and-giving-up");
     send_each(&lake, 5).await;
     // The table can be opened all the same.
-    make_checkpoint(&lake, 5, 1).await.1.unwrap();
+    make_checkpoint(&lake, 5, Default::default()).await.1.unwrap();
     clean(store, &lake, 3..4).await;
     // Of its own accord it would list the log after ten seconds.
     for arguments in [

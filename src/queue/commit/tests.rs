@@ -112,7 +112,7 @@ async fn cleaned_meanwhile(lake: &Lake) {
     for _ in 0..3 {
         Producer::open(lake, ProducerOptions::default()).await.unwrap().finish().await.unwrap();
     }
-    crate::queue::make_checkpoint(lake, 4, 1).await.1.unwrap();
+    crate::queue::make_checkpoint(lake, 4, Default::default()).await.1.unwrap();
     for version in 0..4 {
         let path = object_store::path::Path::from(format!("queue/_delta_log/{version:020}.json"));
         lake.store().objects().delete(&path).await.unwrap();
@@ -158,7 +158,7 @@ async fn a_commit_below_a_checkpoint_is_never_acknowledged() {
         for _ in 0..others {
             Producer::open(&lake, ProducerOptions::default()).await.unwrap().finish().await.unwrap();
         }
-        crate::queue::make_checkpoint(&lake, 1 + others, 1).await.1.unwrap();
+        crate::queue::make_checkpoint(&lake, 1 + others, Default::default()).await.1.unwrap();
         for version in 0..=1 + others {
             let path = object_store::path::Path::from(format!("queue/_delta_log/{version:020}.json"));
             lake.store().objects().delete(&path).await.unwrap();
@@ -176,7 +176,7 @@ async fn a_commit_below_a_checkpoint_is_never_acknowledged() {
 async fn the_first_commit_after_a_checkpoint_stands() {
     use object_store::ObjectStoreExt;
     let (_server, lake) = table().await;
-    crate::queue::make_checkpoint(&lake, 1, 1).await.1.unwrap();
+    crate::queue::make_checkpoint(&lake, 1, Default::default()).await.1.unwrap();
     for version in 0..=1 {
         let path = object_store::path::Path::from(format!("queue/_delta_log/{version:020}.json"));
         lake.store().objects().delete(&path).await.unwrap();

@@ -11,24 +11,27 @@
 //! kernel would ask for a thousand and keep everybody else waiting. Only its memory is this process's, and a
 //! program that can't have that lends another process ([`CheckpointBy`]).
 //!
+//! One that would lack a data file never appears (`data_files`): what the kernel writes is counted against the log.
 //! `_last_checkpoint` is written after the checkpoint file, and that file appears whole or not at all, so one
 //! that is cut off at any moment is harmless: readers go on from the checkpoint before it.
+
+mod data_files;
+mod write;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use delta_kernel::{DeltaResult, Snapshot};
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
-use tokio::sync::{mpsc, oneshot};
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
-use super::error::QueueError;
 use super::lake::Lake;
-use super::patience::{Trouble, until_answered};
 use crate::clock::{Anchor, monotonic_ns};
-use crate::storage::{Requests, Store};
+use crate::storage::Requests;
+
+pub use write::make_checkpoint;
 
 /// What a producer tells of its commits, to whoever wants to know.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,9 +90,9 @@ pub enum CheckpointBy {
 }
 
 impl CheckpointBy {
-    async fn make(&self, lake: &Lake, version: u64) -> CheckpointAnswer {
+    async fn make(&self, lake: &Lake, version: u64, options: CheckpointOptions) -> CheckpointAnswer {
         match self {
-            Self::Thread => make_checkpoint(lake, version, REQUESTS_AT_ONCE).await,
+            Self::Thread => make_checkpoint(lake, version, options).await,
             Self::Other(make) => make(version).await,
         }
     }
@@ -106,11 +109,21 @@ impl fmt::Debug for CheckpointBy {
 
 /// How long a producer that is through waits for its running checkpoint.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Below whatever commits: on a busy machine a checkpoint waits, not a commit.
-const NICE: i32 = 10;
-/// Requests that a producer's checkpoint has on their way at once: on one store with those who commit, it is the
-/// one that can wait.
-pub const REQUESTS_AT_ONCE: usize = 1;
+
+/// How a checkpoint is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckpointOptions {
+    /// Requests on their way at once. One where others commit on the same store: of them all it can wait.
+    pub requests_at_once: usize,
+    /// Whether a table that s3mq didn't create gets one.
+    pub append_to_existing: bool,
+}
+
+impl Default for CheckpointOptions {
+    fn default() -> Self {
+        Self { requests_at_once: 1, append_to_existing: false }
+    }
+}
 
 /// Makes the checkpoints of one producer.
 #[derive(Debug)]
@@ -120,6 +133,7 @@ pub(super) struct Checkpointer {
     /// Versions from one to the next; 0 is never.
     interval: u64,
     by: CheckpointBy,
+    options: CheckpointOptions,
     notices: Option<mpsc::UnboundedSender<Notice>>,
     running: Option<Running>,
 }
@@ -137,9 +151,11 @@ impl Checkpointer {
         anchor: Anchor,
         interval: u64,
         by: CheckpointBy,
+        append_to_existing: bool,
         notices: Option<mpsc::UnboundedSender<Notice>>,
     ) -> Self {
-        Self { lake, anchor, interval, by, notices, running: None }
+        let options = CheckpointOptions { append_to_existing, ..CheckpointOptions::default() };
+        Self { lake, anchor, interval, by, options, notices, running: None }
     }
 
     /// A commit became `version`: its checkpoint may be due. Returns at once.
@@ -153,9 +169,10 @@ impl Checkpointer {
             return;
         }
         let (lake, by, notices) = (self.lake.clone(), self.by.clone(), self.notices.clone());
+        let options = self.options;
         let started_ns = monotonic_ns();
         let task = tokio::spawn(async move {
-            let (requests, made) = by.make(&lake, version).await;
+            let (requests, made) = by.make(&lake, version, options).await;
             let seconds = (monotonic_ns() - started_ns) as f64 / 1e9;
             let outcome = if made.is_ok() { CheckpointOutcome::Made } else { CheckpointOutcome::Failed };
             if let Err(problem) = made {
@@ -208,102 +225,6 @@ fn tell(notices: &Option<mpsc::UnboundedSender<Notice>>, checkpoint: Checkpoint)
 
 fn not_made(version: u64, started_us: i64, seconds: f64, outcome: CheckpointOutcome) -> Checkpoint {
     Checkpoint { version, started_us, seconds, outcome, requests: Requests::default() }
-}
-
-/// Makes the checkpoint of a version that is there, on a thread, a runtime and connections of its own, which are
-/// gone when it is made. At most `requests_at_once` are on their way. A store that answers nothing is waited for
-/// until the stall timeout, as it is in everything that the queue asks for.
-pub async fn make_checkpoint(lake: &Lake, version: u64, requests_at_once: usize) -> CheckpointAnswer {
-    let (done, answer) = oneshot::channel();
-    let place = lake.clone();
-    let thread = std::thread::Builder::new().name("checkpoint".to_owned()).spawn(move || {
-        on_this_thread(&place, version, requests_at_once, done);
-    });
-    match thread {
-        Ok(_) => answer.await.unwrap_or_else(|_| (Requests::default(), Err("its thread ended".to_owned()))),
-        Err(error) => (Requests::default(), Err(error.to_string())),
-    }
-}
-
-/// Makes a checkpoint with a runtime and connections that end with it.
-fn on_this_thread(
-    lake: &Lake,
-    version: u64,
-    requests_at_once: usize,
-    done: oneshot::Sender<CheckpointAnswer>,
-) {
-    // Of this thread and those that it starts. Where it isn't allowed, the checkpoint is merely less polite.
-    let _ = rustix::process::setpriority_process(None, NICE);
-    // The kernel blocks the thread that it is called from while the worker does its requests.
-    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            let _ = done.send((Requests::default(), Err(error.to_string())));
-            return;
-        }
-    };
-    runtime.block_on(async {
-        let store = match Store::connect(lake.store().config().clone()).await {
-            Ok(store) => store.with_at_most(requests_at_once.max(1)),
-            Err(error) => {
-                let _ = done.send((Requests::default(), Err(error.to_string())));
-                return;
-            }
-        };
-        // Closed when no call into the kernel is left.
-        let (call, mut calls) = mpsc::channel::<()>(1);
-        let made = match Lake::new(&store, lake.prefix().clone()) {
-            Ok(lake) => write(&lake, version, call).await,
-            Err(error) => Err(error.to_string()),
-        };
-        let _ = done.send((store.requests(), made));
-        // One that was given up still waits for its request, and would panic if that went away with the runtime.
-        calls.recv().await;
-    });
-    runtime.shutdown_background();
-}
-
-/// Has the kernel write it, until it is there or the store has not answered for too long.
-async fn write(lake: &Lake, version: u64, call: mpsc::Sender<()>) -> Result<(), String> {
-    let what = || format!("the checkpoint of version {version} of {}", lake.describe());
-    let written = until_answered(lake.store(), what, || {
-        let (place, call) = (lake.clone(), call.clone());
-        let written = spawn_blocking(move || {
-            let written = call_kernel(&place, version);
-            drop(call);
-            written
-        });
-        async move {
-            let written = written.await.map_err(|error| QueueError::TaskEnded(error.to_string()))?;
-            written.map_err(|error| {
-                let trouble = lake.trouble(what(), &error);
-                // The kernel doesn't always hand the cause on.
-                Trouble { may_heal: trouble.may_heal || lake.store().pulse().failure().is_some(), ..trouble }
-            })
-        }
-    });
-    match written.await {
-        Ok(()) => Ok(()),
-        Err(QueueError::Request { detail, .. }) => Err(is_absent(lake, version).await.unwrap_or(detail)),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
-/// What delta-rs's `create_checkpoint` does, less the loading of a whole table, all of its files included, only to
-/// name its version.
-fn call_kernel(lake: &Lake, version: u64) -> DeltaResult<()> {
-    let (engine, table) = (lake.log().engine(None), lake.log().root_url());
-    let snapshot = Snapshot::builder_for(table).at_version(version).build(engine.as_ref())?;
-    snapshot.checkpoint(engine.as_ref(), None).map(drop)
-}
-
-/// Why a version that isn't there has no checkpoint, which the kernel says in words of its own.
-async fn is_absent(lake: &Lake, version: u64) -> Option<String> {
-    match lake.list_versions(None, usize::MAX).await.ok()?.last() {
-        None => Some("there is no table".to_owned()),
-        Some(&latest) if latest < version => Some(format!("the table's latest version is {latest}")),
-        Some(_) => None,
-    }
 }
 
 #[cfg(test)]
