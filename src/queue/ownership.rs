@@ -14,7 +14,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use bytes::Bytes;
-use futures::{StreamExt, TryStreamExt, future};
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt, future, stream};
+use object_store::path::Path;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -34,6 +36,8 @@ pub(super) const CREATED_BY: &str = "s3mq.createdBy";
 const MARKER: &str = "_s3mq/marker.json";
 /// Version 0, whose `metaData` is the table's first.
 const FIRST_ENTRY: &str = "_delta_log/00000000000000000000.json";
+/// What shows that a directory is ours.
+const EVIDENCE: [&str; 2] = [MARKER, FIRST_ENTRY];
 /// So many foreign objects are counted; the rest of a bucket need not be listed to say that it isn't ours.
 const MAX_COUNTED: u64 = 10_000;
 
@@ -77,7 +81,7 @@ pub async fn mark(lake: &Lake) -> Result<(), QueueError> {
 /// # Errors
 /// [`QueueError::Foreign`] when something isn't, or what the store said.
 pub async fn refuse_foreign(lake: &Lake) -> Result<(), QueueError> {
-    let Survey { mut foreign, by_directory } = survey(lake).await?;
+    let Survey { mut foreign, by_directory, .. } = survey(lake).await?;
     for (directory, objects) in by_directory {
         if !is_ours(&lake.below(&directory)?).await? {
             foreign.merge(objects);
@@ -101,9 +105,20 @@ pub async fn empty(lake: &Lake) -> Result<Option<Foreign>, QueueError> {
     if !found.by_directory.contains_key("") || !is_ours(lake).await? {
         return refuse(lake, found.all().found()).map(|()| None);
     }
-    let is_evidence = |key: &str| key == MARKER || key == FIRST_ENTRY;
-    delete(lake, move |key| !is_evidence(key)).await?;
-    delete(lake, is_evidence).await?;
+    let objects = lake.store().objects();
+    delete(lake, || {
+        let (place, listing) = (lake.clone(), objects.list(Some(lake.prefix().path())));
+        let keys = listing.map_ok(|object| object.location).try_filter(move |key| {
+            let key = place.relative(key);
+            let is_evidence = EVIDENCE.contains(&&*key);
+            future::ready(form_of(&key) == Form::Ours("") && !is_evidence)
+        });
+        keys.boxed()
+    })
+    .await?;
+    // Only what was there: in a versioned bucket, deleting anything else leaves a delete marker behind.
+    let evidence: Vec<_> = found.evidence.iter().map(|key| lake.prefix().join(key)).collect();
+    delete(lake, || stream::iter(evidence.clone()).map(Ok).boxed()).await?;
     Ok(found.but_for_this_directory().found())
 }
 
@@ -163,6 +178,8 @@ struct Survey {
     foreign: Objects,
     /// The others, by the directory that would have to be ours. The one that was looked at is the empty string.
     by_directory: BTreeMap<String, Objects>,
+    /// What is there to show that the directory that was looked at is ours.
+    evidence: Vec<&'static str>,
 }
 
 impl Survey {
@@ -195,7 +212,9 @@ async fn survey(lake: &Lake) -> Result<Survey, QueueError> {
                 }
                 Err(error) => return Err(lake.trouble(what(), &error)),
             };
-            match form_of(&lake.relative(&key)) {
+            let relative = lake.relative(&key);
+            survey.evidence.extend(EVIDENCE.into_iter().find(|evidence| relative == *evidence));
+            match form_of(&relative) {
                 Form::Ours(directory) => {
                     survey.by_directory.entry(directory.to_owned()).or_default().add(key.to_string());
                 }
@@ -212,20 +231,15 @@ async fn survey(lake: &Lake) -> Result<Survey, QueueError> {
     .await
 }
 
-/// Deletes what has our form in the directory of `lake`, which is ours, and is among these keys of it.
+/// Deletes the objects with these keys. That one isn't there is fine.
 async fn delete(
     lake: &Lake,
-    is_among: impl Fn(&str) -> bool + Copy + Send + 'static,
+    keys: impl Fn() -> BoxStream<'static, object_store::Result<Path>>,
 ) -> Result<(), QueueError> {
     let what = || format!("DELETE of objects in {}", lake.describe());
     until_answered(lake.store(), what, || {
-        let (place, objects) = (lake.clone(), lake.store().objects());
-        let keys = objects.list(Some(lake.prefix().path())).map_ok(|object| object.location);
-        let keys = keys.try_filter(move |key| {
-            let key = place.relative(key);
-            future::ready(form_of(&key) == Form::Ours("") && is_among(&key))
-        });
-        let deleted = objects.delete_stream(keys.boxed()).map_err(|error| lake.trouble(what(), &error));
+        let deleted = lake.store().objects().delete_stream(keys());
+        let deleted = deleted.map_err(|error| lake.trouble(what(), &error));
         deleted.try_for_each(|_| future::ready(Ok(())))
     })
     .await
