@@ -20,12 +20,12 @@ use object_store::path::Path;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::entry::Entry;
+use super::entry::{Entry, Metadata, Protocol};
 use super::error::QueueError;
 use super::lake::{Lake, is_log_file};
 use super::open::open;
 use super::patience::until_answered;
-use super::table::is_created_by_s3mq;
+use super::table::{Access, is_created_by_s3mq};
 use crate::storage::{BENCH_LOCK, CLOCK_PREFIX, PREFLIGHT, one_line};
 
 /// The value of the table property [`CREATED_BY`], and of the marker's field.
@@ -88,6 +88,24 @@ pub async fn refuse_foreign(lake: &Lake) -> Result<(), QueueError> {
         }
     }
     refuse(lake, foreign.found())
+}
+
+/// Sees that a table may be written to: that we can, and that s3mq created it or its owner lets us.
+///
+/// # Errors
+/// [`QueueError::Unsupported`] names what we don't do; [`QueueError::ForeignTable`].
+pub(super) async fn check_writable(
+    lake: &Lake,
+    protocol: &Protocol,
+    metadata: &Metadata,
+    append_to_existing: bool,
+) -> Result<(), QueueError> {
+    Access::Write.check(lake, Some(protocol), Some(metadata))?;
+    // Somebody may have changed the table since: then the first `metaData` tells.
+    if append_to_existing || is_created_by_s3mq(metadata) || is_ours(lake).await? {
+        return Ok(());
+    }
+    Err(QueueError::ForeignTable { place: lake.describe() })
 }
 
 /// Sees that nothing but objects of ours is where a table is about to be created. VACUUM takes every file below a

@@ -17,9 +17,9 @@ use super::entry::{ProducerEpoch, commit_of_files};
 use super::error::QueueError;
 use super::lake::Lake;
 use super::open::open;
+use super::ownership::check_writable;
 use super::parquet_file::DataEncoding;
 use super::producer::store_batch;
-use super::table::check_writable;
 use crate::clock::Anchor;
 
 /// How a table is filled.
@@ -64,7 +64,7 @@ pub async fn preload(
 ) -> Result<Preloaded, QueueError> {
     create_if_absent(lake, options.append_to_existing).await?;
     let opened = open(lake).await?;
-    check_writable(lake, &opened.protocol, &opened.metadata, options.append_to_existing)?;
+    check_writable(lake, &opened.protocol, &opened.metadata, options.append_to_existing).await?;
 
     let by = ProducerEpoch { producer: 0, epoch: Uuid::new_v4() };
     let (before, last) = (opened.version, opened.version + options.versions);

@@ -30,9 +30,9 @@ use super::entry::{EndOfStream, Entry, Origin, ProducerEpoch, StoredFile, commit
 use super::error::QueueError;
 use super::lake::Lake;
 use super::open::open;
+use super::ownership::check_writable;
 use super::parquet_file::{DataEncoding, encode};
 use super::stamps::ProducerStamps;
-use super::table::check_writable;
 use crate::clock::{Anchor, monotonic_ns};
 
 /// How a producer works.
@@ -113,7 +113,7 @@ impl Producer {
         create_if_absent(lake, options.append_to_existing).await?;
         let asked = tokio::time::Instant::now();
         let opened = open(lake).await?;
-        check_writable(lake, &opened.protocol, &opened.metadata, options.append_to_existing)?;
+        check_writable(lake, &opened.protocol, &opened.metadata, options.append_to_existing).await?;
 
         let by = ProducerEpoch { producer: options.producer_id, epoch: Uuid::new_v4() };
         let (batches, incoming) = mpsc::channel(1);

@@ -43,23 +43,6 @@ pub(super) fn is_created_by_s3mq(metadata: &Metadata) -> bool {
     metadata.configuration.contains_key(CREATED_BY) || is_of_an_older_build()
 }
 
-/// Sees that a table may be written to: that we can, and that s3mq created it or its owner lets us.
-///
-/// # Errors
-/// [`QueueError::Unsupported`] names what we don't do; [`QueueError::ForeignTable`].
-pub(super) fn check_writable(
-    lake: &Lake,
-    protocol: &Protocol,
-    metadata: &Metadata,
-    append_to_existing: bool,
-) -> Result<(), QueueError> {
-    Access::Write.check(lake, Some(protocol), Some(metadata))?;
-    if append_to_existing || is_created_by_s3mq(metadata) {
-        return Ok(());
-    }
-    Err(QueueError::ForeignTable { place: lake.describe() })
-}
-
 /// What has to hold of the table's declarations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {

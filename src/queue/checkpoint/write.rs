@@ -15,8 +15,8 @@ use super::data_files::{Base, EntriesRead, NotesEntries};
 use super::{CheckpointAnswer, CheckpointOptions};
 use crate::queue::error::QueueError;
 use crate::queue::lake::Lake;
+use crate::queue::ownership::check_writable;
 use crate::queue::patience::{Trouble, until_answered};
-use crate::queue::table::check_writable;
 use crate::storage::{Prefix, Requests, Store};
 
 /// Below whatever commits: on a busy machine a checkpoint waits, not a commit.
@@ -143,7 +143,9 @@ fn call_kernel(
     let configuration = snapshot.table_configuration();
     let protocol = serde_json::from_value(serde_json::to_value(configuration.protocol())?)?;
     let metadata = serde_json::from_value(serde_json::to_value(configuration.metadata())?)?;
-    check_writable(&lake, &protocol, &metadata, options.append_to_existing).map_err(WriteError::Refused)?;
+    Handle::current()
+        .block_on(check_writable(&lake, &protocol, &metadata, options.append_to_existing))
+        .map_err(WriteError::Refused)?;
     if snapshot.log_segment().checkpoint_version == Some(version) {
         return Ok(());
     }
