@@ -73,7 +73,7 @@ docs:
 
 # What the queue costs over plain requests, on the store that the environment names; rewrites benches/results/layers.json and docs/layers.md
 layers *flags="":
-    RUSTFLAGS= cargo run --release -- layers --page docs/layers.md {{flags}}
+    RUSTFLAGS= cargo run --release -p s3mq-layers -- --page docs/layers.md {{flags}}
 
 # Measure what s3mq promises of itself (a quarter of an hour); rewrites benches/results/targets.json and docs/targets.md
 targets *flags="":

@@ -5,8 +5,8 @@
 
 use std::process::ExitCode;
 
-use s3mq::queue::{Consumer, ConsumerOptions, Lake, Received};
-use s3mq::storage::{Backend, Config, Overrides, Store};
+use s3mq_queue::storage::{Backend, Config, Overrides, Store};
+use s3mq_queue::{Consumer, ConsumerOptions, Lake, Received};
 
 #[tokio::main]
 async fn main() -> ExitCode {

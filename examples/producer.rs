@@ -5,8 +5,8 @@
 
 use std::process::ExitCode;
 
-use s3mq::queue::{Batch, Lake, Producer, ProducerOptions};
-use s3mq::storage::{Backend, Config, Overrides, Store};
+use s3mq_queue::storage::{Backend, Config, Overrides, Store};
+use s3mq_queue::{Batch, Lake, Producer, ProducerOptions};
 
 #[tokio::main]
 async fn main() -> ExitCode {

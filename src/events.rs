@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 use crate::machine::Effort;
 pub use crate::measure::LatencySummary;
 use crate::measure::{ChosenPercentile, Integrity, StageSummary};
-pub use crate::queue::CheckpointOutcome;
-use crate::queue::ProducerEpoch;
-use crate::storage::StoreClock;
-pub use crate::storage::{Requests, StoreStalls};
+pub use s3mq_queue::CheckpointOutcome;
+use s3mq_queue::ProducerEpoch;
+use s3mq_queue::storage::StoreClock;
+pub use s3mq_queue::storage::{Requests, StoreStalls};
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

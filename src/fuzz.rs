@@ -2,4 +2,4 @@
 //! `tests/corpus.rs`. A door as [`crate::hot`] is one; no part of the library.
 
 pub use crate::cli::fuzz::*;
-pub use crate::queue::fuzz::*;
+pub use s3mq_queue::fuzz::*;

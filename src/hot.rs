@@ -3,4 +3,4 @@
 
 pub use crate::consumer::hot::*;
 pub use crate::producer::hot::*;
-pub use crate::queue::hot::*;
+pub use s3mq_queue::hot::*;

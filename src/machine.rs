@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use crate::clock::monotonic_ns;
+use s3mq_clock::monotonic_ns;
 
 /// What a process took, from its start until now.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -95,7 +95,7 @@ impl Machine {
         Self {
             cpu: field("/proc/cpuinfo", "model name", ':').unwrap_or_else(unknown),
             processors: std::thread::available_parallelism().map_or(1, usize::from),
-            memory_bytes: memory_bytes().unwrap_or(0),
+            memory_bytes: s3mq_server::memory_bytes().unwrap_or(0),
             os: field("/etc/os-release", "PRETTY_NAME", '=')
                 .unwrap_or_else(|| std::env::consts::OS.to_owned()),
             kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease")
@@ -103,11 +103,6 @@ impl Machine {
                 .unwrap_or_else(|_| unknown()),
         }
     }
-}
-
-/// The machine's memory in bytes.
-pub fn memory_bytes() -> Option<u64> {
-    Some(kib_of(&std::fs::read_to_string("/proc/meminfo").ok()?, "MemTotal:")? * 1024)
 }
 
 #[cfg(test)]

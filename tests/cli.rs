@@ -24,8 +24,6 @@ mod gateway;
 mod harness;
 #[path = "cli/interruption.rs"]
 mod interruption;
-#[path = "cli/layers.rs"]
-mod layers;
 #[path = "cli/log_age.rs"]
 mod log_age;
 #[path = "cli/manual.rs"]

@@ -1,6 +1,7 @@
 //! The figures against an independent computation, and the results against the published schema.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
+#[path = "../crates/queue/tests/common/mod.rs"]
 mod common;
 
 use std::fs;

@@ -2,14 +2,15 @@
 //! Python package reads, and the other way round.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
+#[path = "../crates/queue/tests/common/mod.rs"]
 mod common;
 
 use std::process::{Command, Output};
 
 use common::streams::*;
 use common::{TestStore, fresh_path, is_set_up};
-use s3mq::queue::{Consumer, ConsumerOptions, Received};
-use s3mq::server::{Faults, Proxy, ProxyConfig};
+use s3mq_queue::{Consumer, ConsumerOptions, Received};
+use s3mq_server::{Faults, Proxy, ProxyConfig};
 
 /// Runs Python with `deltalake`; `None` where that isn't set up. The script gets the table's URI and the
 /// storage options as `uri` and `options`.

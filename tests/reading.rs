@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 #[macro_use]
+#[path = "../crates/queue/tests/common/mod.rs"]
 mod common;
 
 #[path = "reading/files.rs"]

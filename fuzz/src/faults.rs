@@ -1,6 +1,6 @@
 //! Fault files.
 
-use s3mq::server::Faults;
+use s3mq_server::Faults;
 
 use super::is_one_line;
 

@@ -1,6 +1,6 @@
 //! Files of store models.
 
-use s3mq::server::Model;
+use s3mq_server::Model;
 
 use super::is_one_line;
 

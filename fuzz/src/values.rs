@@ -3,11 +3,11 @@
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
 
-use s3mq::clock::Anchor;
 use s3mq::fuzz::delays;
 use s3mq::measure::Percentiles;
-use s3mq::storage::{Backend, Config, LakePath, Overrides, Prefix};
 use s3mq::units::{Rate, Seconds};
+use s3mq_clock::Anchor;
+use s3mq_queue::storage::{Backend, Config, LakePath, Overrides, Prefix};
 
 use super::is_one_line;
 

@@ -19,15 +19,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::clock;
 use crate::exit::Exit;
 use crate::measure::Percentiles;
-use crate::queue::{self, Foreign, Lake, QueueError};
 use crate::report::{self, FaultCount, Outcome, PartialFile, RunInfo, StepReport};
 use crate::stop::Stop;
-use crate::storage::{Prefix, PrefixLock, StorageError, Store};
 use crate::units::{Rate, Seconds};
 use files::Files;
+use s3mq_queue::storage::{Prefix, PrefixLock, StorageError, Store};
+use s3mq_queue::{Foreign, Lake, QueueError};
 
 pub use step::ChildFlags;
 
@@ -137,12 +136,13 @@ pub async fn run(
     faults: &(dyn Fn() -> Vec<FaultCount> + Sync),
     steps: &mut Vec<StepReport>,
 ) -> Result<Exit, BenchError> {
-    let holder = format!("process {} since {} s Unix time", std::process::id(), clock::wall_us() / 1_000_000);
+    let holder =
+        format!("process {} since {} s Unix time", std::process::id(), s3mq_clock::wall_us() / 1_000_000);
     let lock = PrefixLock::acquire(store, &config.prefix, &holder).await?;
     let mut grace = TIDY_GRACE;
     let place = Lake::new(store, config.prefix.clone())?;
     let is_ours = tokio::select! {
-        is_ours = queue::refuse_foreign(&place) => is_ours.map_err(BenchError::from),
+        is_ours = s3mq_queue::refuse_foreign(&place) => is_ours.map_err(BenchError::from),
         () = stop.wait() => Err(BenchError::Interrupted),
     };
     let swept = match is_ours {
@@ -210,7 +210,7 @@ async fn sweep(
 /// that has ended. What is left is emptied by the next run of that rate. Takes its time of `grace`.
 async fn tidy(table: &Lake, grace: &mut Duration) {
     let started = Instant::now();
-    let emptied = tokio::time::timeout(*grace, queue::empty(table)).await;
+    let emptied = tokio::time::timeout(*grace, s3mq_queue::empty(table)).await;
     *grace = grace.saturating_sub(started.elapsed());
     let place = table.describe();
     match emptied {
@@ -233,7 +233,7 @@ async fn tidy(table: &Lake, grace: &mut Duration) {
 /// Empties a table, unless the bench is interrupted. Gives what isn't s3mq's and was left.
 async fn empty(table: &Lake, stop: &mut Stop) -> Result<Option<Foreign>, BenchError> {
     tokio::select! {
-        left = queue::empty(table) => Ok(left?),
+        left = s3mq_queue::empty(table) => Ok(left?),
         () = stop.wait() => Err(BenchError::Interrupted),
     }
 }

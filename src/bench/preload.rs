@@ -8,8 +8,8 @@ use super::patience::{Silence, Ticks};
 use super::{BenchError, Config, Console, step};
 use crate::events::Event;
 use crate::stop::Stop;
-use crate::storage::Prefix;
 use crate::units::Rate;
+use s3mq_queue::storage::Prefix;
 
 const ROLE: &str = "preload";
 

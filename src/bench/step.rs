@@ -9,13 +9,13 @@ use super::growth::growth;
 use super::patience::{Drain, Silence, Ticks, sleep_until};
 use super::verdict::{Evidence, verdict};
 use super::{BenchError, Config, Console, Files, preload};
-use crate::clock::Anchor;
 use crate::events::{ConsumerSummary, Ended, Event, Mark, ProducerSummary, ReceivedInterval, SentInterval};
 use crate::exit::Exit;
 use crate::report::{Cost, FaultCount, RssGrowth, StepReport, TimelineRow, Usage, join};
 use crate::stop::Stop;
-use crate::storage::Prefix;
 use crate::units::{Rate, Seconds};
+use s3mq_clock::Anchor;
+use s3mq_queue::storage::Prefix;
 
 /// Flags and secrets for the children. `Debug` does not show the secrets.
 #[derive(Clone, Default)]

@@ -24,14 +24,14 @@ use super::stream::{
 use crate::bench::{self, BenchError, Config};
 use crate::exit::Exit;
 use crate::machine::Machine;
-use crate::queue::deltalake_version;
 use crate::report::{
     Deadlines, Outcome, Prices, RunInfo, StepReport, cost_table, lock_directory, log_age_table,
     prepare_directory, table,
 };
-use crate::server::Server;
-use crate::storage::{Prefix, Store};
 use crate::units::{Rate, Seconds, grouped};
+use s3mq_queue::deltalake_version;
+use s3mq_queue::storage::{Prefix, Store};
+use s3mq_server::Server;
 
 /// Sweep message rates through a table and report the latency percentiles of each
 ///

@@ -8,7 +8,7 @@ use super::producer::interrupted;
 use super::signals;
 use super::storage::{self, StorageArgs};
 use crate::exit::Exit;
-use crate::storage::{Prefix, Store, round_trips};
+use s3mq_queue::storage::{Prefix, Store, round_trips};
 
 /// Try out what the queue depends on, and measure the store's round trips
 #[derive(Debug, ClapArgs)]
@@ -34,7 +34,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     }
 }
 
-async fn check(args: Args, config: crate::storage::Config) -> Result<Exit, Failure> {
+async fn check(args: Args, config: s3mq_queue::storage::Config) -> Result<Exit, Failure> {
     say(&config.describe());
     let body = if config.unsigned_payload() { "left out of signatures" } else { "signed" };
     say(&format!("bodies are {body}, requests signed for region {}", config.region));

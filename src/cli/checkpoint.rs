@@ -14,8 +14,8 @@ use super::storage::StorageArgs;
 use super::stream::WriteArgs;
 use crate::events::Event;
 use crate::exit::Exit;
-use crate::queue::{CheckpointAnswer, CheckpointBy, CheckpointOptions, Lake, make_checkpoint};
-use crate::storage::{LakePath, Requests, Store};
+use s3mq_queue::storage::{LakePath, Requests, Store};
+use s3mq_queue::{CheckpointAnswer, CheckpointBy, CheckpointOptions, Lake, make_checkpoint};
 
 /// Make the checkpoint of one version of a table
 ///

@@ -19,7 +19,7 @@ use crate::units::{Rate, grouped};
 static LOST_OUTPUT: OnceLock<ErrorKind> = OnceLock::new();
 
 /// A line on standard output.
-pub(super) fn say(line: &str) {
+pub fn say(line: &str) {
     let mut out = stdout().lock();
     said(writeln!(out, "{line}").and_then(|()| out.flush()));
 }

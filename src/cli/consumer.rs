@@ -16,10 +16,10 @@ use crate::events::{ConsumerSummary, Ended, Event, ReceivedInterval};
 use crate::exit::Exit;
 use crate::machine::{rss_bytes, watch_pauses};
 use crate::measure::{PercentileRow, Percentiles};
-use crate::queue::{ConsumerOptions, Lake, Start};
 use crate::report::{Hlog, PartialFile, RateCsv, RawCsv, prepare_file};
-use crate::storage::{LakePath, Store};
 use crate::units::Seconds;
+use s3mq_queue::storage::{LakePath, Store};
+use s3mq_queue::{ConsumerOptions, Lake, Start};
 
 /// Receive a table's messages and write their latency percentiles
 ///

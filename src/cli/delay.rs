@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::failure::Failure;
-use crate::server::{Delays, RequestKind};
+use s3mq_server::{Delays, RequestKind};
 
 /// Delays of the embedded server.
 #[derive(Clone, Debug, Args)]

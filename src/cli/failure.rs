@@ -2,9 +2,9 @@
 
 use crate::consumer::ConsumerError;
 use crate::exit::Exit;
-use crate::queue::QueueError;
-use crate::server::ServerError;
-use crate::storage::{ConfigError, StorageError};
+use s3mq_queue::QueueError;
+use s3mq_queue::storage::{ConfigError, StorageError};
+use s3mq_server::ServerError;
 
 /// One line for people, and the exit code.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use clap::Args;
 use super::failure::Failure;
 use super::given_file;
 use crate::report;
-use crate::server::{FaultCount, Faults, FaultsError};
+use s3mq_server::{FaultCount, Faults, FaultsError};
 
 /// Faults of the embedded server.
 #[derive(Clone, Debug, Args)]

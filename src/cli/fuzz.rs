@@ -4,7 +4,7 @@ use clap::{FromArgMatches, Parser};
 
 use super::Cli;
 use super::delay::DelayArgs;
-use crate::server::Delays;
+use s3mq_server::Delays;
 
 /// Reads a command line and runs nothing.
 ///

@@ -7,15 +7,15 @@ use std::path::Path;
 use super::failure::Failure;
 
 /// The most that a file which people write may have: rules, prices, a model, certificates.
-pub(super) const WRITTEN_BYTES: u64 = 1 << 20;
+pub const WRITTEN_BYTES: u64 = 1 << 20;
 /// The most that a file which this program wrote may have: an interval log of days, the results of `layers`.
-pub(super) const RECORDED_BYTES: u64 = 1 << 30;
+pub const RECORDED_BYTES: u64 = 1 << 30;
 
 /// The bytes of the file at `path`, at most `most_bytes` of them.
 ///
 /// # Errors
 /// As the system has it, or that the file is larger.
-pub(super) fn read(path: &Path, most_bytes: u64) -> io::Result<Vec<u8>> {
+pub fn read(path: &Path, most_bytes: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(most_bytes + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most_bytes {
@@ -29,7 +29,7 @@ pub(super) fn read(path: &Path, most_bytes: u64) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// Also where it isn't UTF-8.
-pub(super) fn read_text(path: &Path, most_bytes: u64) -> io::Result<String> {
+pub fn read_text(path: &Path, most_bytes: u64) -> io::Result<String> {
     String::from_utf8(read(path, most_bytes)?)
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text"))
 }
@@ -38,7 +38,7 @@ pub(super) fn read_text(path: &Path, most_bytes: u64) -> io::Result<String> {
 ///
 /// # Errors
 /// What is wrong with it, by flag and file.
-pub(super) fn read_written<T, E: std::fmt::Display>(
+pub fn read_written<T, E: std::fmt::Display>(
     flag: &str,
     path: &Path,
     read: impl FnOnce(&str) -> Result<T, E>,
@@ -48,7 +48,7 @@ pub(super) fn read_written<T, E: std::fmt::Display>(
 }
 
 /// What is wrong with the file that `flag` names.
-pub(super) fn cannot_use(flag: &str, path: &Path, error: &dyn std::fmt::Display) -> Failure {
+pub fn cannot_use(flag: &str, path: &Path, error: &dyn std::fmt::Display) -> Failure {
     Failure::usage(format!("{flag} {}: {error}", path.display()))
 }
 

@@ -11,14 +11,13 @@ mod delay;
 mod failure;
 mod faults;
 pub(crate) mod fuzz;
-mod given_file;
-mod layers;
+pub mod given_file;
 mod merge;
 mod preload;
 mod producer;
 mod serve;
-mod signals;
-mod storage;
+pub mod signals;
+pub mod storage;
 mod store_model;
 mod stream;
 
@@ -28,7 +27,10 @@ use std::process::ExitCode;
 use clap::builder::BoolishValueParser;
 use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+pub use console::say;
 pub use failure::Failure;
+pub use producer::interrupted;
+pub use stream::MessageArgs;
 
 use crate::exit::Exit;
 
@@ -55,7 +57,6 @@ enum Command {
     Consumer(consumer::Args),
     Serve(serve::Args),
     Check(check::Args),
-    Layers(layers::Args),
     Preload(preload::Args),
     Checkpoint(checkpoint::Args),
     Merge(merge::Args),
@@ -98,44 +99,44 @@ impl Cli {
         Self::command().mut_subcommands(|command| command.mut_args(common))
     }
 
-    /// Runs the command and prints its failure, if it has one.
-    pub fn run(self) -> ExitCode {
-        start_logging();
-        let exit = tokio::runtime::Builder::new_multi_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| Failure::runtime(format!("cannot start the runtime: {error}")))
-            .and_then(|runtime| {
-                // On a worker and not on this thread, which would have to be woken for every answer.
-                let command = runtime.spawn(async {
-                    match self.command {
-                        Command::Bench(args) => bench::run(args).await,
-                        Command::Producer(args) => producer::run(args).await,
-                        Command::Consumer(args) => consumer::run(args).await,
-                        Command::Serve(args) => serve::run(args).await,
-                        Command::Check(args) => check::run(args).await,
-                        Command::Layers(args) => layers::run(args).await,
-                        Command::Checkpoint(args) => checkpoint::run(args).await,
-                        Command::Preload(args) => preload::run(args).await,
-                        Command::Merge(args) => merge::run(args),
-                    }
-                });
-                let exit = runtime
-                    .block_on(command)
-                    .unwrap_or_else(|error| Err(Failure::runtime(format!("a defect of s3mq: {error}"))));
-                // Left to the end of the process, which a thread that waits for the disk or the network must not
-                // keep. Shutting down would drop tasks that such threads wait for, and delta-rs's kernel panics.
-                std::mem::forget(runtime);
-                exit
-            });
-        match exit {
-            // Results that nobody can read are no success; of a failure, its own line tells more.
-            Ok(Exit::Ok) => {
-                console::all_said().map_or_else(|failure| failed(&failure), |()| ExitCode::SUCCESS)
+    fn run(self) -> ExitCode {
+        execute(async {
+            match self.command {
+                Command::Bench(args) => bench::run(args).await,
+                Command::Producer(args) => producer::run(args).await,
+                Command::Consumer(args) => consumer::run(args).await,
+                Command::Serve(args) => serve::run(args).await,
+                Command::Check(args) => check::run(args).await,
+                Command::Checkpoint(args) => checkpoint::run(args).await,
+                Command::Preload(args) => preload::run(args).await,
+                Command::Merge(args) => merge::run(args),
             }
-            Ok(exit) => ExitCode::from(exit.code()),
-            Err(failure) => failed(&failure),
-        }
+        })
+    }
+}
+
+/// Runs a command and prints its failure, if it has one.
+pub fn execute(command: impl Future<Output = Result<Exit, Failure>> + Send + 'static) -> ExitCode {
+    start_logging();
+    let exit = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::runtime(format!("cannot start the runtime: {error}")))
+        .and_then(|runtime| {
+            // On a worker and not on this thread, which would have to be woken for every answer.
+            let exit = runtime
+                .block_on(runtime.spawn(command))
+                .unwrap_or_else(|error| Err(Failure::runtime(format!("a defect of s3mq: {error}"))));
+            // Left to the end of the process, which a thread that waits for the disk or the network must not
+            // keep. Shutting down would drop tasks that such threads wait for, and delta-rs's kernel panics.
+            std::mem::forget(runtime);
+            exit
+        });
+    match exit {
+        // Results that nobody can read are no success; of a failure, its own line tells more.
+        Ok(Exit::Ok) => console::all_said().map_or_else(|failure| failed(&failure), |()| ExitCode::SUCCESS),
+        Ok(exit) => ExitCode::from(exit.code()),
+        Err(failure) => failed(&failure),
     }
 }
 

@@ -8,12 +8,12 @@ use super::producer::{RoleArgs, give_up, interrupted, report};
 use super::signals;
 use super::storage::{self, StorageArgs};
 use super::stream::{CheckpointArgs, WriteArgs};
-use crate::clock::monotonic_ns;
 use crate::events::Event;
 use crate::exit::Exit;
-use crate::queue::{Lake, PreloadOptions, preload};
-use crate::storage::{LakePath, Store};
 use crate::units::grouped;
+use s3mq_clock::monotonic_ns;
+use s3mq_queue::storage::{LakePath, Store};
+use s3mq_queue::{Lake, PreloadOptions, preload};
 
 /// Age a table: add many versions to it, each a commit of one data file of one message
 ///

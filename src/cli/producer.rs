@@ -8,14 +8,14 @@ use super::failure::Failure;
 use super::signals;
 use super::storage::{self, StorageArgs};
 use super::stream::{ArrivalArgs, CheckpointArgs, CommitArgs, MessageArgs, TimelineArgs, WriteArgs};
-use crate::clock::Anchor;
 use crate::events::Event;
 use crate::exit::Exit;
 use crate::machine::watch_pauses;
 use crate::producer::{self, Config, Schedule};
-use crate::queue::Lake;
-use crate::storage::{LakePath, Store};
 use crate::units::{Rate, Seconds};
+use s3mq_clock::Anchor;
+use s3mq_queue::Lake;
+use s3mq_queue::storage::{LakePath, Store};
 
 /// Send messages at a rate into a table
 ///
@@ -223,7 +223,8 @@ pub(super) async fn give_up(stop: &mut crate::stop::Stop) {
     tokio::time::sleep(STOP_GRACE).await;
 }
 
-pub(super) fn interrupted() -> Failure {
+/// A command that was asked to end.
+pub fn interrupted() -> Failure {
     Failure { exit: Exit::Interrupted, message: "interrupted".to_owned() }
 }
 

@@ -13,7 +13,7 @@ use super::signals;
 use super::storage::variable;
 use super::store_model::ModelArgs;
 use crate::exit::Exit;
-use crate::server::{Config, Credentials, Limits, Proxy, ProxyConfig, Server, Upstream};
+use s3mq_server::{Config, Credentials, Limits, Proxy, ProxyConfig, Server, Upstream};
 
 /// Run the embedded S3 server alone
 ///
@@ -49,7 +49,7 @@ pub(super) struct Args {
     #[arg(long, env = "S3MQ_PROXY", value_name = "URL")]
     proxy: Option<Upstream>,
 
-    /// Stop when standard input is closed, as the store of `s3mq layers` does when that is gone
+    /// Stop when standard input is closed, as a program that starts it may want
     #[arg(long, env = "S3MQ_EXIT_ON_STDIN_EOF")]
     exit_on_stdin_eof: bool,
 

@@ -23,7 +23,7 @@ const LAST_WORDS: Duration = Duration::from_millis(200);
 ///
 /// With `exit_on_stdin_eof`, the end of standard input counts as a signal too. A bench holds the other
 /// end of its children's standard input: whatever kills the bench closes it.
-pub(super) fn watch(exit_on_stdin_eof: bool) -> Result<Stop, Failure> {
+pub fn watch(exit_on_stdin_eof: bool) -> Result<Stop, Failure> {
     let cannot = |error: std::io::Error| Failure::runtime(format!("cannot watch for signals: {error}"));
     let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;

@@ -10,14 +10,14 @@ use clap::{Args, ValueEnum};
 use super::console::warn;
 use super::failure::Failure;
 use super::given_file::{self, WRITTEN_BYTES, cannot_use};
-use crate::storage::{
+use crate::units::Seconds;
+use s3mq_queue::storage::{
     self, Backend, Config, ConfigError, Credentials, LakePath, Overrides, Prefix, Store, Traits, Trust,
 };
-use crate::units::Seconds;
 
 /// Which kind of store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum BackendArg {
+pub enum BackendArg {
     /// An S3 server within the bench itself (bench only)
     Embedded,
     /// MinIO or another S3-compatible server: MINIO_S3_ENDPOINT, MINIO_S3_BUCKET, MINIO_S3_ACCESS_KEY,
@@ -28,7 +28,8 @@ pub(super) enum BackendArg {
 }
 
 impl BackendArg {
-    pub(super) fn name(self) -> &'static str {
+    /// As the option has it.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Embedded => "embedded",
             Self::Minio => "minio",
@@ -40,7 +41,7 @@ impl BackendArg {
 /// The store, for every command that needs one.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Store")]
-pub(super) struct StorageArgs {
+pub struct StorageArgs {
     /// Kind of store [default: minio where MINIO_S3_ENDPOINT is set, else embedded]
     #[arg(long, env = "S3MQ_S3_BACKEND", value_enum)]
     pub s3_backend: Option<BackendArg>,
@@ -93,7 +94,7 @@ const PREFLIGHT_RETRY_TIMEOUT: Duration = Duration::from_secs(12);
 
 impl StorageArgs {
     /// The backend that was chosen, or that the environment suggests.
-    pub(super) fn backend(&self) -> BackendArg {
+    pub fn backend(&self) -> BackendArg {
         self.s3_backend.unwrap_or_else(|| match variable("MINIO_S3_ENDPOINT") {
             Some(_) => BackendArg::Minio,
             None => BackendArg::Embedded,
@@ -101,7 +102,7 @@ impl StorageArgs {
     }
 
     /// Refuses what names another store than the embedded one, which was chosen.
-    pub(super) fn refuse_other_store(&self) -> Result<(), Failure> {
+    pub fn refuse_other_store(&self) -> Result<(), Failure> {
         let flags = [
             ("--endpoint", self.endpoint.is_some()),
             ("--bucket", self.bucket.is_some()),
@@ -135,7 +136,7 @@ impl StorageArgs {
     }
 
     /// The flags that say the same to another command.
-    pub(super) fn flags(&self) -> Vec<String> {
+    pub fn flags(&self) -> Vec<String> {
         let given = [
             ("--s3-backend", self.s3_backend.map(|backend| backend.name().to_owned())),
             ("--endpoint", self.endpoint.clone()),
@@ -151,7 +152,7 @@ impl StorageArgs {
     }
 
     /// The configuration of a real store; `bucket` is that of a lake path.
-    pub(super) fn resolve(&self, bucket: Option<&str>) -> Result<Config, Failure> {
+    pub fn resolve(&self, bucket: Option<&str>) -> Result<Config, Failure> {
         let backend = match self.backend() {
             BackendArg::Minio => Backend::Minio,
             BackendArg::S3 => Backend::S3,
@@ -200,7 +201,7 @@ impl StorageArgs {
     }
 
     /// The configuration of the store of a lake path.
-    pub(super) fn resolve_lake(&self, path: &LakePath) -> Result<Config, Failure> {
+    pub fn resolve_lake(&self, path: &LakePath) -> Result<Config, Failure> {
         self.resolve(path.bucket.as_deref())
     }
 }
@@ -223,7 +224,7 @@ fn refuse_endless(name: &str) -> Result<(), Failure> {
 }
 
 /// Creates the bucket where that was asked for, and tries out what the queue depends on.
-pub(super) async fn preflight(
+pub async fn preflight(
     config: &Config,
     prefix: &Prefix,
     create_bucket: bool,
@@ -244,10 +245,10 @@ pub(super) async fn preflight(
 }
 
 /// What a command that deletes says of a versioned bucket.
-pub(super) const VERSIONED: &str = "the bucket is versioned: what s3mq deletes stays as old versions behind delete \
+pub const VERSIONED: &str = "the bucket is versioned: what s3mq deletes stays as old versions behind delete \
                                     markers, and is paid for until a lifecycle rule or you remove it";
 
 /// An environment variable that is set to something.
-pub(super) fn variable(name: &str) -> Option<String> {
+pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }

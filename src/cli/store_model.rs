@@ -7,7 +7,7 @@ use clap::Args;
 use super::failure::Failure;
 use super::given_file::{self, WRITTEN_BYTES};
 use crate::report;
-use crate::server::Model;
+use s3mq_server::Model;
 
 /// The latency model of the embedded server.
 #[derive(Clone, Debug, Args)]

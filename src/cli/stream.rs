@@ -7,12 +7,12 @@ use clap::{Args, ValueEnum};
 use super::failure::Failure;
 use crate::measure::Percentiles;
 use crate::producer::{self, STAMP_BYTES};
-use crate::queue::{Batch, DataEncoding, Poll, ProducerOptions};
 use crate::units::Seconds;
+use s3mq_queue::{Batch, DataEncoding, Poll, ProducerOptions};
 
 /// What fills a message up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum PaddingArg {
+pub enum PaddingArg {
     /// The alphabet over and over
     Text,
     /// Random letters and digits
@@ -21,7 +21,7 @@ pub(super) enum PaddingArg {
 
 /// How the column `data` is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum EncodingArg {
+pub enum EncodingArg {
     /// Every byte of every message
     Plain,
     /// Each message as what differs from the one before (DELTA_BYTE_ARRAY)
@@ -130,7 +130,7 @@ pub(super) struct PercentileArgs {
 /// What a message is.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Messages")]
-pub(super) struct MessageArgs {
+pub struct MessageArgs {
     /// Bytes a message, at least 17 [default: the 17 bytes of the stamp alone]
     #[arg(long, env = "S3MQ_MESSAGE_SIZE", value_name = "BYTES")]
     pub message_size: Option<usize>,
@@ -145,7 +145,11 @@ pub(super) struct MessageArgs {
 }
 
 impl MessageArgs {
-    pub(super) fn size(&self) -> Result<Option<usize>, Failure> {
+    /// Bytes a message; `None` is the stamp alone.
+    ///
+    /// # Errors
+    /// When a message of this size can't be sent.
+    pub fn size(&self) -> Result<Option<usize>, Failure> {
         // One message must fit a batch.
         let most = producer::MAX_BATCH_BYTES.min(Batch::MAX_BYTES);
         match self.message_size {
@@ -156,18 +160,21 @@ impl MessageArgs {
         }
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    /// Bytes a message.
+    pub fn bytes(&self) -> usize {
         self.message_size.unwrap_or(STAMP_BYTES)
     }
 
-    pub(super) fn padding(&self) -> producer::Padding {
+    /// What fills a message up.
+    pub fn padding(&self) -> producer::Padding {
         match self.payload {
             PaddingArg::Text => producer::Padding::Text,
             PaddingArg::Random => producer::Padding::Random,
         }
     }
 
-    pub(super) fn encoding(&self) -> DataEncoding {
+    /// Encoding of the column `data`.
+    pub fn encoding(&self) -> DataEncoding {
         match self.data_encoding {
             EncodingArg::Plain => DataEncoding::Plain,
             EncodingArg::Prefix => DataEncoding::Prefix,

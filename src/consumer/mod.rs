@@ -13,12 +13,12 @@ mod way;
 use std::io;
 use std::time::Duration;
 
-use crate::clock::{Anchor, monotonic_ns};
 use crate::events::{ConsumerSummary, Ended, Event};
 use crate::measure::{PercentileRow, Percentiles, Sample};
-use crate::queue::{Consumer, ConsumerOptions, Lake, QueueError, Received};
 use crate::stop::Stop;
-pub(crate) use stamp::due_us;
+use s3mq_clock::{Anchor, monotonic_ns};
+use s3mq_queue::{Consumer, ConsumerOptions, Lake, QueueError, Received};
+pub use stamp::due_us;
 use tally::Tally;
 
 /// What a consumer does. Validated.

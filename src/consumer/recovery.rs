@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use crate::clock::Anchor;
-use crate::queue::Lake;
+use s3mq_clock::Anchor;
+use s3mq_queue::Lake;
 
 /// Follows the stalls of a store.
 #[derive(Debug)]

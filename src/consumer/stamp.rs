@@ -6,7 +6,7 @@
 /// Digits beyond the sixth decimal are cut off. No string and no float is made on the way: a float of
 /// seconds since 1970 has no exact microseconds.
 #[inline]
-pub(crate) fn due_us(message: &[u8]) -> Option<i64> {
+pub fn due_us(message: &[u8]) -> Option<i64> {
     ours(message).or_else(|| foreign(message))
 }
 

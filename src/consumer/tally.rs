@@ -6,11 +6,11 @@ use std::ops::Range;
 use super::recovery::Recovery;
 use super::way::Way;
 use super::{Config, Interval, Sink, stamp};
-use crate::clock::{Anchor, monotonic_ns};
 use crate::events::{ConsumerSummary, Ended, Requests, StoreStalls};
 use crate::machine::Effort;
 use crate::measure::{Ledger, Meter, Percentiles};
-use crate::queue::{Consumer, Lake, LostFile, ProducerEpoch, ReceivedBatch, Start};
+use s3mq_clock::{Anchor, monotonic_ns};
+use s3mq_queue::{Consumer, Lake, LostFile, ProducerEpoch, ReceivedBatch, Start};
 
 /// The clock is read at least once for this many messages of a batch.
 const MESSAGES_A_CLOCK_READ: u64 = 1_000;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::measure::{Meter, Run, Stage};
-use crate::queue::Stamps;
+use s3mq_queue::Stamps;
 
 /// Records where the messages of one batch spent their time. What all of them share is recorded once for
 /// all, what a run of them shares once for the run.
@@ -106,7 +106,7 @@ impl<'a> Way<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue::ProducerStamps;
+    use s3mq_queue::ProducerStamps;
 
     /// The means of the stages of one message whose way has these nine stamps after it was due.
     fn stages_of(at: [i64; 9]) -> Vec<f64> {

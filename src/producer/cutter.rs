@@ -4,8 +4,8 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
 use super::payload::Payload;
-use crate::clock::{self, Anchor};
-use crate::queue::Batch;
+use s3mq_clock::Anchor;
+use s3mq_queue::Batch;
 
 /// Where a batch is cut off although its interval isn't over, unless a producer is told otherwise: it is
 /// what a PUT and the memory of both roles should hold.
@@ -80,9 +80,9 @@ impl Cutter {
             return Ok(());
         }
         let batch = take(&mut self.batch, &self.anchor, self.handed_over_us);
-        let waits_from_ns = clock::monotonic_ns();
+        let waits_from_ns = s3mq_clock::monotonic_ns();
         let sent = self.batches.blocking_send(batch).map_err(|_| Gone);
-        self.held_up_ns += clock::monotonic_ns() - waits_from_ns;
+        self.held_up_ns += s3mq_clock::monotonic_ns() - waits_from_ns;
         sent
     }
 

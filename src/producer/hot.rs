@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+use super::Schedule;
 use super::arrivals::Arrival;
 use super::pacer::Pacer;
 use super::payload::{Padding, Payload};
 use super::timeline::Timeline;
-use super::{Schedule, clock};
-use crate::clock::Anchor;
-use crate::queue::Batch;
 use crate::stop::stop;
 use crate::units::Rate;
+use s3mq_clock::Anchor;
+use s3mq_queue::Batch;
 
 /// The pacer's work for `messages` that are all due already, so that it doesn't wait: their text, how late each was
 /// handed over, the batch.
@@ -25,7 +25,7 @@ pub fn hand_over(rate: Rate, messages: u64) -> Option<Batch> {
     Pacer {
         max_batch_bytes: super::MAX_BATCH_BYTES,
         schedule: Schedule::Paced { rate, messages, arrival: Arrival::Uniform },
-        start_ns: clock::monotonic_ns() - rate.due_us(messages) as u64 * 1_000,
+        start_ns: s3mq_clock::monotonic_ns() - rate.due_us(messages) as u64 * 1_000,
         // Over at once, or it would sleep until the next tick.
         interval_ns: 1,
         grace_ns: long.as_nanos() as u64,

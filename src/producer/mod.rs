@@ -1,7 +1,7 @@
 //! The producer role: an open loop that sends messages when they are due, whatever the store does.
 //!
 //! A pacer thread hands messages over on an absolute schedule and cuts them into batches at the
-//! commit interval; the [queue](crate::queue) uploads and commits them. When the store is slower than
+//! commit interval; the [queue](s3mq_queue) uploads and commits them. When the store is slower than
 //! the schedule, batches grow (up to [`Config::max_batch_bytes`]) and messages are handed over late, which
 //! `send_delay` shows; their stamps stay those of the schedule, so that a consumer sees the wait as
 //! latency. Nothing is re-timed.
@@ -18,13 +18,13 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use crate::clock::{self, Anchor};
 use crate::events::{Event, ProducerSummary, SentInterval, StoreStalls};
 use crate::machine::Effort;
-use crate::queue::{CheckpointBy, DataEncoding, Lake, Producer, ProducerOptions, QueueError};
 use crate::stop::Stop;
-use crate::storage::Purpose;
 use crate::units::{Rate, Seconds};
+use s3mq_clock::Anchor;
+use s3mq_queue::storage::Purpose;
+use s3mq_queue::{CheckpointBy, DataEncoding, Lake, Producer, ProducerOptions, QueueError};
 
 pub use arrivals::Arrival;
 pub use cutter::MAX_BATCH_BYTES;
@@ -121,7 +121,7 @@ pub async fn run(
     let (intervals, mut ended) = mpsc::unbounded_channel::<SentInterval>();
     let pacer = Pacer {
         schedule: config.schedule,
-        start_ns: clock::monotonic_ns(),
+        start_ns: s3mq_clock::monotonic_ns(),
         grace_ns: config.grace.as_nanos() as u64,
         interval_ns: config.commit_interval.as_nanos() as u64,
         max_batch_bytes: config.max_batch_bytes,

@@ -4,7 +4,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::events::{CheckpointCounts, Event, LatencySummary, Mark, MarkKind, Requests};
 use crate::measure::Latencies;
-use crate::queue::{Checkpoint, CheckpointOutcome, Notice};
+use s3mq_queue::{Checkpoint, CheckpointOutcome, Notice};
 
 /// Counts what is told.
 #[derive(Debug)]

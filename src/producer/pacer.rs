@@ -16,11 +16,11 @@ use super::arrivals::{Arrival, Arrivals};
 use super::cutter::Cutter;
 use super::payload::Payload;
 use super::timeline::Timeline;
-use crate::clock::{self, Anchor};
 use crate::measure::{Latencies, Run};
-use crate::queue::Batch;
 use crate::stop::Stop;
 use crate::units::Rate;
+use s3mq_clock::Anchor;
+use s3mq_queue::Batch;
 
 /// How often due messages are handed over.
 const TICK_NS: u64 = 1_000_000;
@@ -96,7 +96,7 @@ impl Pacer {
         let mut delay = Run::default();
         let mut last_ns = self.start_ns;
         while arrivals.index() < messages && !self.stop.is_set() {
-            let now_ns = clock::monotonic_ns();
+            let now_ns = s3mq_clock::monotonic_ns();
             if now_ns > until_ns {
                 break;
             }
@@ -132,7 +132,7 @@ impl Pacer {
                 let next_due_ns = self.start_ns + arrivals.next_us() as u64 * 1_000;
                 let tick_ns = now_ns + TICK_NS.min(self.interval_ns);
                 let wake_ns = cutter.boundary_ns.min(next_due_ns.max(tick_ns));
-                clock::sleep_until_ns(wake_ns.min(now_ns + LONGEST_SLEEP_NS));
+                s3mq_clock::sleep_until_ns(wake_ns.min(now_ns + LONGEST_SLEEP_NS));
             }
         }
         Paced {
@@ -144,7 +144,7 @@ impl Pacer {
     }
 
     fn flood(mut self, cutter: &mut Cutter, messages: u64, until_ns: u64) -> Paced {
-        let (mut next, mut now_ns) = (0, clock::monotonic_ns());
+        let (mut next, mut now_ns) = (0, s3mq_clock::monotonic_ns());
         while next < messages && now_ns < until_ns && !self.stop.is_set() {
             let stamp_us = self.anchor.at_us(now_ns);
             self.timeline.advance(now_ns);
@@ -162,7 +162,7 @@ impl Pacer {
                 next += 1;
             }
             self.timeline.record(None, chunk);
-            now_ns = clock::monotonic_ns();
+            now_ns = s3mq_clock::monotonic_ns();
             if cutter.cut_if_due(now_ns).is_err() {
                 break;
             }
@@ -194,7 +194,7 @@ mod tests {
         let pacer = Pacer {
             timeline,
             schedule,
-            start_ns: clock::monotonic_ns(),
+            start_ns: s3mq_clock::monotonic_ns(),
             interval_ns: interval_ms * 1_000_000,
             max_batch_bytes: MAX_BATCH_BYTES,
             grace_ns: 60_000_000_000,

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::clock::Anchor;
 use crate::events::SentInterval;
 use crate::machine::rss_bytes;
 use crate::measure::Latencies;
+use s3mq_clock::Anchor;
 
 /// Counts hand-overs and tells of each interval when it is over.
 #[derive(Debug)]

@@ -7,8 +7,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::storage::{Purpose, Requests};
-use crate::toml;
+use s3mq_queue::storage::{Purpose, Requests};
+use s3mq_server::toml;
 
 /// Prices of a store, in US dollars. As a file (TOML), every field but `name` and `as_of` is a number.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -151,7 +151,7 @@ impl Cost {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::RequestRow;
+    use s3mq_queue::storage::RequestRow;
 
     fn requests(rows: &[(Purpose, u64)]) -> Requests {
         let row = |&(purpose, attempts)| RequestRow {

@@ -2,7 +2,7 @@
 //! nothing was measured.
 
 use crate::measure::Percentiles;
-use crate::storage::Purpose;
+use s3mq_queue::storage::Purpose;
 
 use super::log_age::discovered;
 use super::step::{RunInfo, StepReport};

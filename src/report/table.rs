@@ -1,8 +1,8 @@
 //! The table over the rates, for people.
 
 use crate::measure::LatencySummary;
-use crate::storage::Purpose;
 use crate::units::grouped;
+use s3mq_queue::storage::Purpose;
 
 use super::cost::Prices;
 use super::step::StepReport;

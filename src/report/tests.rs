@@ -6,7 +6,7 @@ use super::*;
 use crate::events::{CheckpointCounts, ConsumerSummary, Ended, ProducerSummary, Requests, StoreStalls};
 use crate::machine::{Effort, Machine};
 use crate::measure::{Integrity, Percentiles, Sample};
-use crate::queue::ProducerEpoch;
+use s3mq_queue::ProducerEpoch;
 
 fn nothing_measured() -> StepReport {
     let effort = Effort { cpu_seconds: 0.0, peak_rss_bytes: 0, longest_pause_seconds: 0.0 };

@@ -6,7 +6,7 @@ use crate::store::Store;
 
 /// The clock anchor of this boot, with the wall clock put back by this many microseconds.
 fn anchor_behind(us: i64) -> String {
-    let anchor = s3mq::clock::Anchor::now().to_string();
+    let anchor = s3mq_clock::Anchor::now().to_string();
     let (wall_us, rest) = anchor.split_once(':').unwrap();
     format!("{}:{rest}", wall_us.parse::<i64>().unwrap() - us)
 }

@@ -11,7 +11,7 @@ use object_store::path::Path;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{BrotliLevel, Compression, Encoding, GzipLevel, ZstdLevel};
 use parquet::file::properties::{WriterProperties, WriterVersion};
-use s3mq::queue::{Consumer, Lake, LostFile, Received};
+use s3mq_queue::{Consumer, Lake, LostFile, Received};
 
 use crate::common::TestStore;
 use crate::common::streams::*;

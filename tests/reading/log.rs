@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use object_store::path::Path;
-use s3mq::queue::{
+use s3mq_queue::storage::{Purpose, Store};
+use s3mq_queue::{
     Batch, Consumer, ConsumerOptions, Lake, Poll, PreloadOptions, Producer, ProducerOptions, QueueError,
     Received, Start, make_checkpoint, preload,
 };
-use s3mq::storage::{Purpose, Store};
 
 use crate::common::TestStore;
 use crate::common::streams::*;
@@ -236,13 +236,13 @@ async fn requests_per_version_do_not_grow_with_the_table(store: &TestStore) {
             versions,
             checkpoint_interval: 0,
             append_to_existing: false,
-            anchor: s3mq::clock::Anchor::now(),
+            anchor: s3mq_clock::Anchor::now(),
         };
         preload(&lake, ageing, || Some(b"1".to_vec()), |_| {}).await.unwrap();
         make_checkpoint(
             &lake,
             versions,
-            s3mq::queue::CheckpointOptions { requests_at_once: 16, ..Default::default() },
+            s3mq_queue::CheckpointOptions { requests_at_once: 16, ..Default::default() },
         )
         .await
         .1

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
-use s3mq::queue::{Consumer, ConsumerOptions, QueueError, Received, Start, make_checkpoint};
+use s3mq_queue::{Consumer, ConsumerOptions, QueueError, Received, Start, make_checkpoint};
 use tokio::task::block_in_place;
 
 use crate::common::TestStore;

@@ -1,6 +1,6 @@
 //! Tables of other writers, and other writers' changes to a table while it is read.
 
-use s3mq::queue::{Consumer, ConsumerOptions, Lake, Producer, ProducerOptions, QueueError, Received};
+use s3mq_queue::{Consumer, ConsumerOptions, Lake, Producer, ProducerOptions, QueueError, Received};
 
 use crate::common::TestStore;
 use crate::common::streams::*;

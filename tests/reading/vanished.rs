@@ -4,7 +4,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use object_store::ObjectStoreExt;
-use s3mq::queue::{Consumer, Lake, Received, make_checkpoint};
+use s3mq_queue::{Consumer, Lake, Received, make_checkpoint};
 use tokio::process::Child;
 
 use crate::common::TestStore;

@@ -7,7 +7,7 @@ use std::hint::black_box;
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use s3mq::hot::{Stored, decode, due_us, encode, hand_over, parse_commit_line};
 use s3mq::measure::{Latencies, Ledger, Meter};
-use s3mq::queue::Batch;
+use s3mq_queue::Batch;
 
 const MESSAGES: [u64; 2] = [1_000, 100_000];
 const DUE_US: i64 = 1_724_403_133_000_000;

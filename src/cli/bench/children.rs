@@ -4,7 +4,7 @@ use super::super::storage::{BackendArg, StorageArgs};
 use super::super::stream::value_name;
 use super::Args;
 use crate::bench::ChildFlags;
-use crate::storage::{Backend, Config, Credentials};
+use s3mq_queue::storage::{Backend, Config, Credentials};
 
 impl Args {
     /// Flags and secrets of the roles, for this store.

@@ -3,10 +3,10 @@
 use super::super::failure::Failure;
 use super::super::storage::BackendArg;
 use super::Args;
-use crate::machine::memory_bytes;
-use crate::server::{self, Delays, Faults, Model, Server};
-use crate::storage;
 use crate::units::{Rate, grouped};
+use s3mq_queue::storage;
+use s3mq_server::memory_bytes;
+use s3mq_server::{Delays, Faults, Model, Server};
 
 /// Its bucket.
 const BUCKET: &str = "s3mq";
@@ -41,7 +41,7 @@ impl Args {
     /// Starts the server.
     pub(super) async fn embedded_server(&self, treatment: Treatment) -> Result<Server, Failure> {
         let Treatment { delays, model, faults } = treatment;
-        let config = server::Config {
+        let config = s3mq_server::Config {
             listen: ([127, 0, 0, 1], 0).into(),
             data_dir: self.data_dir.clone(),
             buckets: vec![BUCKET.to_owned()],
@@ -49,7 +49,7 @@ impl Args {
             delays,
             model,
             faults,
-            limits: server::Limits::default(),
+            limits: s3mq_server::Limits::default(),
         };
         Ok(Server::start(config).await?)
     }

@@ -1,0 +1,154 @@
+//! What a user runs: the producer and the consumer role, with everything that they do.
+
+use std::io;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::raw_loop::PATIENCE;
+use super::reading::Window;
+use super::task::Task;
+use super::{Job, JobKind, Layer, LayersError, Outcome};
+use s3mq::consumer::{self, Interval, Sink};
+use s3mq::events::Event;
+use s3mq::measure::{PercentileRow, Percentiles};
+use s3mq::producer::{self, Arrival, MAX_BATCH_BYTES, Schedule};
+use s3mq::stop::stop;
+use s3mq_clock::Anchor;
+use s3mq_queue::{CheckpointBy, ConsumerOptions, Lake, Poll};
+
+/// Longer than any flood: its batches are cut where they are full.
+const NEVER: Duration = Duration::from_secs(3_600);
+
+/// Carries the job through the table of `lake`, which isn't there yet.
+pub(super) async fn run(lake: Lake, job: Job) -> Result<Outcome, LayersError> {
+    let anchor = Anchor::now();
+    let (_stopper, stop) = stop();
+    let (ready, is_ready) = oneshot::channel();
+    let consumer = {
+        let (lake, stop, config) = (lake.clone(), stop.clone(), consumer_config(&job, &anchor));
+        let (mut watch, mut ready) = (Watch::of(&job), Some(ready));
+        Task::spawn(async move {
+            let summary = consumer::run(config, &lake, stop, &mut watch, |event| {
+                if let (Event::Ready, Some(ready)) = (event, ready.take()) {
+                    let _ = ready.send(());
+                }
+            })
+            .await?;
+            Ok((summary, watch))
+        })
+    };
+    let producer = {
+        let config = producer_config(&job, &anchor);
+        Task::spawn(async move {
+            // The consumer that fails before is waited for, and says why.
+            let _ = is_ready.await;
+            Ok(producer::run(config, &lake, stop, |_| {}).await?)
+        })
+    };
+    let ((received, watch), sent) = tokio::try_join!(consumer.done(), producer.done())?;
+    let counts = (received.received, sent.committed);
+    if counts != (job.messages, job.messages) || !received.is_whole() {
+        return Err(LayersError::NotWhole {
+            layer: Layer::Service.name(),
+            detail: format!(
+                "{} messages came, {} were committed, {} lost, {} were to be sent",
+                received.received,
+                sent.committed,
+                received.lost(),
+                job.messages
+            ),
+        });
+    }
+    let latency_us = match job.kind {
+        JobKind::Flood { .. } => None,
+        JobKind::Paced { .. } => received.latency.map(|latency| (latency.p50_us, latency.p99_us)),
+    };
+    watch.window.outcome(Layer::Service, &job, latency_us)
+}
+
+fn producer_config(job: &Job, anchor: &Anchor) -> producer::Config {
+    let messages = job.messages;
+    let (schedule, commit_interval, max_batch_bytes) = match job.kind {
+        JobKind::Flood { .. } => (Schedule::Flood { messages }, NEVER, job.batch_bytes()),
+        JobKind::Paced { rate, commit_interval, .. } => {
+            let arrival = Arrival::Uniform;
+            (Schedule::Paced { rate, messages, arrival }, commit_interval, MAX_BATCH_BYTES)
+        }
+    };
+    producer::Config {
+        producer_id: 0,
+        schedule,
+        grace: PATIENCE,
+        commit_interval,
+        max_batch_bytes,
+        message_size: job.message_size,
+        padding: job.padding,
+        data_encoding: job.data_encoding,
+        interval: Duration::from_secs(1),
+        checkpoint_interval: 0,
+        checkpoint_by: CheckpointBy::default(),
+        append_to_existing: false,
+        anchor: anchor.clone(),
+    }
+}
+
+fn consumer_config(job: &Job, anchor: &Anchor) -> consumer::Config {
+    // A row each half second of messages, as the bench has it.
+    let (log_frequency, warmup) = match job.kind {
+        JobKind::Flood { half_a_second, .. } => (half_a_second, Duration::ZERO),
+        JobKind::Paced { rate, warmup, .. } => ((rate.per_second() / 2.0) as u64, warmup),
+    };
+    consumer::Config {
+        queue: ConsumerOptions {
+            poll: Poll::Fixed { interval: job.poll_interval },
+            anchor: anchor.clone(),
+            ..ConsumerOptions::default()
+        },
+        expected_messages: None,
+        producers: 1,
+        log_frequency,
+        warmup,
+        wait_timeout: PATIENCE,
+        drain_timeout: PATIENCE,
+        commit_interval: job.poll_interval,
+        interval: Duration::from_secs(1),
+        percentiles: Percentiles::default(),
+        anchor: anchor.clone(),
+    }
+}
+
+/// Sees the first and the last message.
+struct Watch {
+    left: u64,
+    is_open: bool,
+    window: Window,
+}
+
+impl Watch {
+    fn of(job: &Job) -> Self {
+        Self { left: job.messages, is_open: false, window: Window::default() }
+    }
+}
+
+impl Sink for Watch {
+    fn row(&mut self, _: &PercentileRow) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn message(&mut self, _: i64, _: i64) -> io::Result<()> {
+        if !self.is_open {
+            self.is_open = true;
+            self.window.open();
+        }
+        self.left = self.left.wrapping_sub(1);
+        if self.left == 0 {
+            self.window.close();
+        }
+        Ok(())
+    }
+
+    fn interval(&mut self, _: &Interval) -> io::Result<()> {
+        Ok(())
+    }
+}

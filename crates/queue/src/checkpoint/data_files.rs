@@ -1,0 +1,269 @@
+//! The data files that a checkpoint must have, found without the one who writes it.
+//!
+//! They are those of the checkpoint before it, less those that later entries remove, and those that they add. Entries
+//! are read once: by delta-rs's kernel, through a store that notes their actions on the way. A checkpoint that lacks
+//! a file takes it away from every reader, so the two counts are compared before it appears.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, RecordBatch};
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use futures::{StreamExt, stream};
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
+};
+use parking_lot::Mutex;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+};
+use serde::Deserialize;
+
+use crate::error::QueueError;
+use crate::lake::{Lake, version_of_entry, versions_of_compaction};
+
+/// What an entry does to one data file, which is known by a hash of its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    Add(u64),
+    Remove(u64),
+}
+
+/// The changes of the log entries that were read.
+#[derive(Debug, Default)]
+pub(super) struct EntriesRead {
+    /// By the version they begin with: the one they end with, which is later where entries were put together.
+    changes: Mutex<BTreeMap<u64, (u64, Vec<Change>)>>,
+    hashes: RandomState,
+}
+
+#[derive(Deserialize)]
+struct Line {
+    #[serde(default)]
+    add: Option<FileAction>,
+    #[serde(default)]
+    remove: Option<FileAction>,
+}
+
+#[derive(Deserialize)]
+struct FileAction {
+    path: String,
+}
+
+impl EntriesRead {
+    /// How many data files the table has at `version`: those of the checkpoint `before`, and what all entries after it
+    /// did to them.
+    ///
+    /// # Errors
+    /// Names an entry that wasn't read.
+    pub(super) fn data_files(&self, before: &Base, version: u64) -> std::result::Result<usize, String> {
+        let changes = self.changes.lock();
+        let mut files = before.files.clone();
+        let mut next = before.version.map_or(0, |version| version + 1);
+        while next <= version {
+            let (last, entry) = changes.get(&next).ok_or_else(|| format!("version {next} was not read"))?;
+            for change in entry {
+                match change {
+                    Change::Add(file) => files.insert(*file),
+                    Change::Remove(file) => files.remove(file),
+                };
+            }
+            next = last + 1;
+        }
+        Ok(files.len())
+    }
+
+    fn note(&self, (first, last): (u64, u64), entry: &[u8]) {
+        let lines = entry.split(|&byte| byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
+        let mut changes = Vec::new();
+        for line in lines.filter_map(|line| serde_json::from_slice::<Line>(line).ok()) {
+            changes.extend(line.remove.map(|file| Change::Remove(self.hash(&file.path))));
+            changes.extend(line.add.map(|file| Change::Add(self.hash(&file.path))));
+        }
+        let mut noted = self.changes.lock();
+        if noted.get(&first).is_none_or(|(noted, _)| *noted < last) {
+            noted.insert(first, (last, changes));
+        }
+    }
+
+    fn hash(&self, path: &str) -> u64 {
+        self.hashes.hash_one(path)
+    }
+}
+
+/// The data files of a checkpoint.
+#[derive(Debug, Default)]
+pub(super) struct Base {
+    /// Of which version; without one, the log is read from its beginning.
+    version: Option<u64>,
+    files: HashSet<u64>,
+}
+
+impl Base {
+    /// Reads the paths of the data files that a checkpoint has, from its parts and the sidecars that they name.
+    ///
+    /// # Errors
+    /// [`QueueError`] where a part can't be read.
+    pub(super) async fn read(
+        entries: &EntriesRead,
+        lake: &Lake,
+        version: u64,
+        parts: Vec<Path>,
+    ) -> std::result::Result<Self, QueueError> {
+        let failed =
+            |part: &Path, detail: String| QueueError::Request { what: format!("reading {part}"), detail };
+        let sidecars = lake.prefix().join("_delta_log/_sidecars");
+        let (mut left, mut files) = (parts, HashSet::new());
+        while let Some(part) = left.pop() {
+            let Some(bytes) = lake.read_file(&part).await? else {
+                return Err(failed(&part, "it isn't there".to_owned()));
+            };
+            for batch in actions_with_paths(bytes).map_err(|error| failed(&part, error.to_string()))? {
+                let batch = batch.map_err(|error| failed(&part, error.to_string()))?;
+                files.extend(paths(&batch, "add").map(|path| entries.hash(path)));
+                left.extend(paths(&batch, "sidecar").map(|name| sidecars.clone().join(name)));
+            }
+        }
+        Ok(Self { version: Some(version), files })
+    }
+}
+
+/// The columns of a part of a checkpoint that name files.
+fn actions_with_paths(part: Bytes) -> parquet::errors::Result<ParquetRecordBatchReader> {
+    // What the writer says of its Arrow types is left out: a path is a string, however it was held.
+    let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+    let builder = ParquetRecordBatchReaderBuilder::try_new_with_options(part, options)?;
+    let columns = ProjectionMask::columns(builder.parquet_schema(), ["add.path", "sidecar.path"]);
+    builder.with_projection(columns).build()
+}
+
+/// The column `{action}.path` where it isn't null.
+fn paths<'a>(batch: &'a RecordBatch, action: &str) -> impl Iterator<Item = &'a str> {
+    let column = batch.column_by_name(action).and_then(|column| column.as_struct_opt());
+    let paths =
+        column.and_then(|column| Some((column, column.column_by_name("path")?.as_string_opt::<i32>()?)));
+    paths
+        .into_iter()
+        .flat_map(|(column, paths)| paths.iter().enumerate().filter(|(row, _)| column.is_valid(*row)))
+        .filter_map(|(_, path)| path)
+}
+
+/// A store that notes the log entries that are read from it.
+#[derive(Debug)]
+pub(super) struct NotesEntries {
+    inner: Arc<dyn ObjectStore>,
+    entries: Arc<EntriesRead>,
+}
+
+impl NotesEntries {
+    pub(super) fn new(inner: Arc<dyn ObjectStore>, entries: Arc<EntriesRead>) -> Self {
+        Self { inner, entries }
+    }
+}
+
+impl fmt::Display for NotesEntries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+#[async_trait]
+impl ObjectStore for NotesEntries {
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        let is_whole = options.range.is_none() && !options.head;
+        let result = self.inner.get_opts(location, options).await?;
+        let versions = location.filename().filter(|_| is_whole).and_then(|name| {
+            let of_entry = version_of_entry(name).map(|version| (version, version));
+            of_entry.or_else(|| versions_of_compaction(name))
+        });
+        let Some(versions) = versions else {
+            return Ok(result);
+        };
+        let (meta, range, attributes) =
+            (result.meta.clone(), result.range.clone(), result.attributes.clone());
+        let entry = result.bytes().await?;
+        self.entries.note(versions, &entry);
+        let payload = GetResultPayload::Stream(stream::iter([Ok(entry)]).boxed());
+        Ok(GetResult { payload, meta, range, attributes })
+    }
+
+    async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        self.inner.get_ranges(location, ranges).await
+    }
+
+    async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        self.inner.put_opts(location, payload, options).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.inner.put_multipart_opts(location, options).await
+    }
+
+    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        self.inner.delete_stream(locations)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.inner.list(prefix)
+    }
+
+    fn list_with_offset(
+        &self,
+        prefix: Option<&Path>,
+        offset: &Path,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.inner.list_with_offset(prefix, offset)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.inner.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.inner.copy_opts(from, to, options).await
+    }
+
+    async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
+        self.inner.rename_opts(from, to, options).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_those_of_the_checkpoint_and_of_the_entries_after_it() {
+        let entries = EntriesRead::default();
+        let add = |path: &str| format!("{{\"add\":{{\"path\":\"{path}\",\"size\":1}}}}\n");
+        let remove = |path: &str| format!("{{\"remove\":{{\"path\":\"{path}\"}}}}\n");
+        entries.note((0, 0), b"{\"metaData\":{\"id\":\"x\"}}\n{\"protocol\":{}}");
+        entries.note((1, 1), (add("a") + &add("b")).as_bytes());
+        // Of what was never there, and of what comes back.
+        entries.note((2, 2), (remove("a") + &remove("never") + &add("c")).as_bytes());
+        entries.note((3, 3), add("a").as_bytes());
+        let count = |base: &Base, version| entries.data_files(base, version);
+        let counts = [0, 1, 2, 3].map(|version| count(&Base::default(), version).unwrap());
+        assert_eq!(counts, [0, 2, 2, 3]);
+        let files = ["b", "old"].map(|path| entries.hash(path)).into();
+        let base = Base { version: Some(1), files };
+        assert_eq!([1, 2, 3].map(|version| count(&base, version).unwrap()), [2, 3, 4]);
+        assert!(count(&base, 4).unwrap_err().contains("version 4"));
+        // Entries 2 to 6, put together.
+        entries.note((2, 6), add("d").as_bytes());
+        assert_eq!(count(&base, 6), Ok(3));
+    }
+}

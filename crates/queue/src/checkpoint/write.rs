@@ -1,0 +1,222 @@
+//! Making one checkpoint.
+
+use std::error::Error;
+use std::iter;
+use std::sync::{Arc, OnceLock};
+
+use delta_kernel::checkpoint::LastCheckpointHintStats;
+use delta_kernel::log_segment::LogSegment;
+use delta_kernel::{Engine, Snapshot, SnapshotRef};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::spawn_blocking;
+
+use super::data_files::{Base, EntriesRead, NotesEntries};
+use super::{CheckpointAnswer, CheckpointOptions};
+use crate::error::QueueError;
+use crate::lake::Lake;
+use crate::ownership::check_writable;
+use crate::patience::{Trouble, until_answered};
+use crate::storage::{Prefix, Requests, Store};
+
+/// Below whatever commits: on a busy machine a checkpoint waits, not a commit.
+const NICE: i32 = 10;
+
+/// Makes the checkpoint of a version that is there, on a thread, a runtime and connections of its own, which are
+/// gone when it is made. The table must be one that a producer would write to. A store that answers nothing is waited for
+/// until the stall timeout, as it is in everything that the queue asks for.
+pub async fn make_checkpoint(lake: &Lake, version: u64, options: CheckpointOptions) -> CheckpointAnswer {
+    let (done, answer) = oneshot::channel();
+    let place = lake.clone();
+    let thread = std::thread::Builder::new().name("checkpoint".to_owned()).spawn(move || {
+        on_this_thread(&place, version, options, done);
+    });
+    match thread {
+        Ok(_) => answer.await.unwrap_or_else(|_| (Requests::default(), Err("its thread ended".to_owned()))),
+        Err(error) => (Requests::default(), Err(error.to_string())),
+    }
+}
+
+/// Makes a checkpoint with a runtime and connections that end with it.
+fn on_this_thread(
+    lake: &Lake,
+    version: u64,
+    options: CheckpointOptions,
+    done: oneshot::Sender<CheckpointAnswer>,
+) {
+    // Of this thread and those that it starts. Where it isn't allowed, the checkpoint is merely less polite.
+    let _ = rustix::process::setpriority_process(None, NICE);
+    // The kernel blocks the thread that it is called from while the worker does its requests.
+    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let _ = done.send((Requests::default(), Err(error.to_string())));
+            return;
+        }
+    };
+    runtime.block_on(async {
+        let store = match Store::connect(lake.store().config().clone()).await {
+            Ok(store) => store.with_at_most(options.requests_at_once.max(1)),
+            Err(error) => {
+                let _ = done.send((Requests::default(), Err(error.to_string())));
+                return;
+            }
+        };
+        // Closed when no call into the kernel is left.
+        let (call, mut calls) = mpsc::channel::<()>(1);
+        let made = write(&store, lake.prefix(), version, options, call).await;
+        let _ = done.send((store.requests(), made));
+        // One that was given up still waits for its request, and would panic if that went away with the runtime.
+        calls.recv().await;
+    });
+    runtime.shutdown_background();
+}
+
+/// Has the kernel write it, until it is there or the store has not answered for too long.
+async fn write(
+    store: &Store,
+    prefix: &Prefix,
+    version: u64,
+    options: CheckpointOptions,
+    call: mpsc::Sender<()>,
+) -> Result<(), String> {
+    let lake = Lake::new(store, prefix.clone()).map_err(|error| error.to_string())?;
+    let what = || format!("the checkpoint of version {version} of {}", lake.describe());
+    let written = until_answered(store, what, || {
+        let (place, prefix, call) = (store.clone(), prefix.clone(), call.clone());
+        let written = spawn_blocking(move || {
+            let written = call_kernel(place, prefix, version, options);
+            drop(call);
+            written
+        });
+        let lake = &lake;
+        async move {
+            match written.await.map_err(|error| QueueError::TaskEnded(error.to_string()))? {
+                Ok(()) => Ok(()),
+                Err(WriteError::Refused(error)) => Err(error.into()),
+                Err(WriteError::Failed(error)) => {
+                    let trouble = lake.trouble(what(), &*error);
+                    // The kernel doesn't always hand the cause on.
+                    Err(Trouble {
+                        may_heal: trouble.may_heal || store.pulse().failure().is_some(),
+                        ..trouble
+                    })
+                }
+            }
+        }
+    });
+    match written.await {
+        Ok(()) => Ok(()),
+        Err(QueueError::Request { detail, .. }) => Err(is_absent(&lake, version).await.unwrap_or(detail)),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Why there is no checkpoint.
+enum WriteError {
+    /// The table doesn't get one.
+    Refused(QueueError),
+    /// The kernel or the store failed.
+    Failed(Box<dyn Error + Send + Sync>),
+}
+
+impl<E: Error + Send + Sync + 'static> From<E> for WriteError {
+    fn from(error: E) -> Self {
+        Self::Failed(Box::new(error))
+    }
+}
+
+/// What delta-rs's `create_checkpoint` does, less the loading of a whole table, all of its files included, only to
+/// name its version; and what it doesn't: it asks whether the table may be written to, and counts the data files.
+/// Called on a thread that may block.
+fn call_kernel(
+    store: Store,
+    prefix: Prefix,
+    version: u64,
+    options: CheckpointOptions,
+) -> Result<(), WriteError> {
+    let entries = Arc::new(EntriesRead::default());
+    let noting = store.with_objects(|objects| Arc::new(NotesEntries::new(objects, entries.clone())));
+    let lake = Lake::new(&noting, prefix).map_err(WriteError::Refused)?;
+    let (engine, table) = (lake.log().engine(None), lake.log().root_url());
+    let snapshot = Snapshot::builder_for(table).at_version(version).build(engine.as_ref())?;
+    let configuration = snapshot.table_configuration();
+    let protocol = serde_json::from_value(serde_json::to_value(configuration.protocol())?)?;
+    let metadata = serde_json::from_value(serde_json::to_value(configuration.metadata())?)?;
+    Handle::current()
+        .block_on(check_writable(&lake, &protocol, &metadata, options.append_to_existing))
+        .map_err(WriteError::Refused)?;
+    if snapshot.log_segment().checkpoint_version == Some(version) {
+        return Ok(());
+    }
+    write_counted(&lake, engine.as_ref(), snapshot, &entries)
+}
+
+/// Writes the checkpoint of a snapshot, unless it would lack a data file.
+fn write_counted(
+    lake: &Lake,
+    engine: &dyn Engine,
+    snapshot: SnapshotRef,
+    entries: &Arc<EntriesRead>,
+) -> Result<(), WriteError> {
+    let version = snapshot.version();
+    let base = Handle::current()
+        .block_on(base(lake, entries, snapshot.log_segment()))
+        .map_err(WriteError::Refused)?;
+    let writer = snapshot.create_checkpoint_writer(engine)?;
+    let data = writer.checkpoint_data(engine)?;
+    let (counted, problem) = (data.state(), Arc::new(OnceLock::new()));
+    let compare = {
+        let (entries, written, problem) = (entries.clone(), data.state(), problem.clone());
+        move || {
+            let written = usize::try_from(written.add_actions_count()).unwrap_or_default();
+            let detail = match entries.data_files(&base, version) {
+                Ok(expected) if expected == written => return None,
+                Ok(expected) => format!("it would have {written} of the table's {expected} data files"),
+                Err(detail) => format!("its data files can't be counted: {detail}"),
+            };
+            let _ = problem.set(detail.clone());
+            Some(Err(delta_kernel::Error::generic(detail)))
+        }
+    };
+    // The comparison comes when all entries were read and before the file is finished: where it fails, none appears.
+    let batches = data.map(|batch| batch.and_then(|batch| batch.apply_selection_vector()));
+    let batches = Box::new(batches.chain(iter::once_with(compare).flatten()));
+    let path = writer.checkpoint_path()?;
+    if let Err(error) = engine.parquet_handler().write_parquet_file(path.clone(), batches) {
+        let Some(detail) = problem.get() else { return Err(error.into()) };
+        let detail = format!("{detail}; nothing was written");
+        return Err(WriteError::Refused(QueueError::Table {
+            action: "checkpoint",
+            place: lake.describe(),
+            detail,
+        }));
+    }
+    let size_bytes = engine.storage_handler().head(&path)?.size;
+    let counted = Arc::into_inner(counted)
+        .ok_or_else(|| delta_kernel::Error::generic("the checkpoint's data is still being read"))?;
+    let stats = LastCheckpointHintStats::from_reconciliation_state(counted, size_bytes, 0)?;
+    Ok(writer.finalize(engine, &stats)?)
+}
+
+/// The data files of the checkpoint that the kernel begins with, where there is one.
+async fn base(lake: &Lake, entries: &EntriesRead, segment: &LogSegment) -> Result<Base, QueueError> {
+    let Some(version) = segment.checkpoint_version else {
+        return Ok(Base::default());
+    };
+    let log = lake.prefix().child("_delta_log");
+    let parts = segment.listed.checkpoint_parts.iter().map(|part| log.join(&part.filename)).collect();
+    Base::read(entries, lake, version, parts).await
+}
+
+/// Why a version that isn't there has no checkpoint, which the kernel says in words of its own.
+async fn is_absent(lake: &Lake, version: u64) -> Option<String> {
+    match lake.list_versions(None, usize::MAX).await.ok()?.last() {
+        None => Some("there is no table".to_owned()),
+        Some(&latest) if latest < version => Some(format!("the table's latest version is {latest}")),
+        Some(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

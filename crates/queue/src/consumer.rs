@@ -1,0 +1,380 @@
+//! Receiving: versions become batches of messages, delivered in the order of the log.
+//!
+//! The data files of several versions are fetched and decoded at once, delivery stays in order. What is
+//! fetched but not delivered yet is bounded twice, by *permits* (messages) and by bytes; both are given
+//! back when a batch is dropped. A file that is larger than either bound is fetched alone.
+//!
+//! Within one producer epoch, messages come in the order of their sequence numbers. A data file that
+//! is gone or can't be decoded is reported as [`Received::Lost`] and the queue goes on: what is missing
+//! is known and can be counted. A version that is gone or can't be read is an error: what it held isn't known.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::ops::RangeInclusive;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow_array::Array;
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
+
+use super::entry::{EndOfStream, Origin};
+use super::error::{QueueError, shortened};
+use super::fetch::Fetch;
+use super::lake::Lake;
+use super::open::open;
+use super::parquet_file::Chunk;
+use super::permits::{Bounds, Permits};
+use super::poll::Poll;
+use super::stamps::Stamps;
+use super::table::Access;
+use super::tail::{Found, Tail};
+use s3mq_clock::Anchor;
+
+/// Where in the log a consumer begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Start {
+    /// The oldest version that the log still has.
+    #[default]
+    Earliest,
+    /// After the version that is the latest now.
+    Latest,
+    /// This version.
+    Version(u64),
+}
+
+/// How a consumer works.
+#[derive(Clone, Debug)]
+pub struct ConsumerOptions {
+    /// Where to begin.
+    pub start: Start,
+    /// When to ask for new versions.
+    pub poll: Poll,
+    /// Messages that may be fetched and not delivered yet.
+    pub permits: usize,
+    /// Bytes of data files that may be fetched and not delivered yet.
+    pub max_inflight_bytes: usize,
+    /// Deliver on past a version that removes rows, instead of stopping.
+    pub ignore_removes: bool,
+    /// The clock that the stamps of a batch's way are made of.
+    pub anchor: Anchor,
+}
+
+impl Default for ConsumerOptions {
+    fn default() -> Self {
+        Self {
+            start: Start::default(),
+            poll: Poll::Adaptive { expected: Duration::from_secs(1) },
+            permits: 2_000_000,
+            max_inflight_bytes: 64 << 20,
+            ignore_removes: false,
+            anchor: Anchor::now(),
+        }
+    }
+}
+
+/// What a consumer receives.
+#[derive(Debug)]
+pub enum Received {
+    /// The messages of one data file.
+    Batch(ReceivedBatch),
+    /// A producer epoch ended; nothing more comes from it.
+    End(EndOfStream),
+    /// A committed data file that can't be read; its messages are lost.
+    Lost(LostFile),
+}
+
+/// The messages of one data file, in order.
+#[derive(Debug)]
+pub struct ReceivedBatch {
+    /// The version that added them.
+    pub version: u64,
+    /// Whose they are, where the writer is a [`super::Producer`].
+    pub origin: Option<Origin>,
+    /// Rows with `diff < 0`, left out.
+    pub retractions: u64,
+    /// Rows without data, left out.
+    pub nulls: u64,
+    /// When what was done, where the writer says so.
+    pub stamps: Option<Stamps>,
+    pub(super) chunks: Vec<Chunk>,
+    pub(super) _permits: Permits,
+}
+
+impl ReceivedBatch {
+    /// How many messages.
+    pub fn len(&self) -> usize {
+        self.chunks.iter().map(|chunk| chunk.data.len()).sum()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The messages.
+    pub fn messages(&self) -> impl Iterator<Item = &[u8]> {
+        // None is null: those were left out.
+        self.chunks.iter().flat_map(|chunk| {
+            let (offsets, bytes) = (chunk.data.value_offsets(), chunk.data.value_data());
+            offsets.windows(2).map(|ends| &bytes[ends[0] as usize..ends[1] as usize])
+        })
+    }
+
+    /// The messages' sequence numbers within their producer's epoch, a slice a chunk, where they have any.
+    pub fn sequences(&self) -> impl Iterator<Item = &[i64]> {
+        self.chunks.iter().filter_map(|chunk| chunk.seq.as_ref()).map(|seq| seq.values().as_ref())
+    }
+}
+
+/// A committed data file whose messages can't be delivered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostFile {
+    /// The version that added it.
+    pub version: u64,
+    /// Its path, as the log has it.
+    pub path: String,
+    /// How many messages it held, where the log says so.
+    pub rows: Option<u64>,
+    /// Whose they were, where the writer is a [`super::Producer`].
+    pub origin: Option<Origin>,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// One line.
+impl fmt::Display for LostFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (path, version, reason) = (shortened(&self.path), self.version, shortened(&self.reason));
+        let rows = self.rows.map_or("an unknown number of".to_owned(), |rows| rows.to_string());
+        write!(f, "data file {path} of version {version} is lost ({reason}): {rows} messages")
+    }
+}
+
+/// Receives the messages of a queue.
+///
+/// Dropping it ends its background work.
+#[derive(Debug)]
+pub struct Consumer {
+    first_version: u64,
+    missing_history: Option<RangeInclusive<u64>>,
+    cold_open: Option<Duration>,
+    /// What is delivered next, while it is being fetched.
+    head: Option<JoinHandle<Result<Received, QueueError>>>,
+    slots: mpsc::Receiver<Slot>,
+    asked: Arc<Notify>,
+    follower: JoinHandle<()>,
+    failed: bool,
+}
+
+/// A place in the order of delivery, filled when its file is decoded.
+#[derive(Debug)]
+enum Slot {
+    Ready(Result<Received, QueueError>),
+    Fetching(JoinHandle<Result<Received, QueueError>>),
+    /// Somebody asked, and the log has nothing more.
+    Nothing,
+}
+
+/// Entries that may be ahead of delivery; permits bound what they hold.
+const SLOTS: usize = 256;
+
+impl Consumer {
+    /// Opens the queue. The table need not exist yet: its first message is then waited for.
+    ///
+    /// # Errors
+    /// When the store fails, the table is one that we can't read, or the log no longer has the
+    /// version asked for.
+    pub async fn open(lake: &Lake, options: ConsumerOptions) -> Result<Self, QueueError> {
+        let oldest = lake.list_versions(None, 1).await?.first().copied();
+        let mut cold_open = None;
+        let (first_version, missing_history) = match (oldest, options.start) {
+            (None, Start::Version(version)) => (version, None),
+            (None, _) => (0, None),
+            (Some(oldest), start) => {
+                let opened = open(lake).await?;
+                Access::Read.check(lake, Some(&opened.protocol), Some(&opened.metadata))?;
+                cold_open = Some(opened.took);
+                match start {
+                    Start::Latest => (opened.version + 1, None),
+                    Start::Earliest => (oldest, (oldest > 0).then(|| 0..=oldest - 1)),
+                    Start::Version(version) if version < oldest => {
+                        return Err(QueueError::CleanedAway { gone: version..=oldest - 1, oldest });
+                    }
+                    Start::Version(version) => {
+                        if version > opened.version + 1 {
+                            tracing::warn!(
+                                "version {version} of {} isn't there yet, the latest is {}; it is waited for, and what comes \
+                                 before it is passed over",
+                                lake.describe(),
+                                opened.version
+                            );
+                        }
+                        (version, None)
+                    }
+                }
+            }
+        };
+        let (sender, slots) = mpsc::channel(SLOTS);
+        let asked = Arc::new(Notify::new());
+        let follower = Follower {
+            tail: Tail::from(
+                lake.clone(),
+                first_version,
+                options.poll,
+                asked.clone(),
+                options.ignore_removes,
+            ),
+            lake: lake.clone(),
+            anchor: options.anchor,
+            bounds: Bounds::new(options.permits, options.max_inflight_bytes),
+            slots: sender,
+        };
+        let follower = tokio::spawn(follower.run());
+        Ok(Self {
+            first_version,
+            missing_history,
+            cold_open,
+            head: None,
+            slots,
+            asked,
+            follower,
+            failed: false,
+        })
+    }
+
+    /// The version that delivery began with.
+    pub fn first_version(&self) -> u64 {
+        self.first_version
+    }
+
+    /// How long it took to open the table; `None` where it wasn't there yet.
+    pub fn cold_open(&self) -> Option<Duration> {
+        self.cold_open
+    }
+
+    /// Versions before the first that the log no longer has, where `earliest` was asked for: their
+    /// messages were not delivered.
+    pub fn missing_history(&self) -> Option<RangeInclusive<u64>> {
+        self.missing_history.clone()
+    }
+
+    /// The next thing in the order of the log; waits until there is one.
+    ///
+    /// Cancel safe: a call that was dropped has taken nothing.
+    ///
+    /// # Errors
+    /// What stops the queue. Nothing comes after an error.
+    pub async fn next(&mut self) -> Result<Received, QueueError> {
+        loop {
+            if let Some(received) = self.next_or_nothing().await? {
+                return Ok(received);
+            }
+        }
+    }
+
+    /// Has the log looked through for what should have come, as is otherwise done after some seconds of silence: a
+    /// version that is missing, or a log that was made anew. [`Consumer::next_or_nothing`] gives the answer.
+    pub fn ask(&self) {
+        self.asked.notify_one();
+    }
+
+    /// As [`Consumer::next`]; `None` where [`Consumer::ask`] was called, and all that the log has was given.
+    ///
+    /// # Errors
+    /// What stops the queue. Nothing comes after an error.
+    pub async fn next_or_nothing(&mut self) -> Result<Option<Received>, QueueError> {
+        if self.failed {
+            return Err(QueueError::TaskEnded("the queue has stopped".to_owned()));
+        }
+        let received = self.following().await;
+        if received.is_err() {
+            self.failed = true;
+            self.follower.abort();
+        }
+        received
+    }
+
+    async fn following(&mut self) -> Result<Option<Received>, QueueError> {
+        use std::task::Poll::{Pending, Ready};
+        poll_fn(|context| {
+            loop {
+                if let Some(fetch) = &mut self.head {
+                    let fetched = match Pin::new(fetch).poll(context) {
+                        Ready(fetched) => fetched,
+                        Pending => return Pending,
+                    };
+                    self.head = None;
+                    let fetched = fetched.map_err(|error| QueueError::TaskEnded(error.to_string()));
+                    return Ready(fetched.flatten().map(Some));
+                }
+                match self.slots.poll_recv(context) {
+                    Ready(Some(Slot::Ready(received))) => return Ready(received.map(Some)),
+                    Ready(Some(Slot::Fetching(fetch))) => self.head = Some(fetch),
+                    Ready(Some(Slot::Nothing)) => return Ready(Ok(None)),
+                    Ready(None) => {
+                        return Ready(Err(QueueError::TaskEnded("the queue has stopped".to_owned())));
+                    }
+                    Pending => return Pending,
+                }
+            }
+        })
+        .await
+    }
+}
+
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        self.follower.abort();
+    }
+}
+
+struct Follower {
+    lake: Lake,
+    anchor: Anchor,
+    tail: Tail,
+    bounds: Bounds,
+    slots: mpsc::Sender<Slot>,
+}
+
+impl Follower {
+    async fn run(mut self) {
+        loop {
+            let sent = match self.tail.next().await {
+                Ok(Some(found)) => self.dispatch(found).await,
+                Ok(None) => self.slots.send(Slot::Nothing).await,
+                Err(error) => {
+                    let _ = self.slots.send(Slot::Ready(Err(error))).await;
+                    return;
+                }
+            };
+            if sent.is_err() {
+                // Nobody listens any more.
+                return;
+            }
+        }
+    }
+
+    async fn dispatch(&mut self, found: Found) -> Result<(), mpsc::error::SendError<Slot>> {
+        let Found { version, entry } = found;
+        let discovered_us = self.anchor.now_us();
+        for add in entry.adds {
+            let permits = self.bounds.take(add.rows.unwrap_or(1), add.size).await;
+            let fetch = Fetch {
+                lake: self.lake.clone(),
+                anchor: self.anchor.clone(),
+                version,
+                commit_sent_us: entry.commit_sent_us,
+                discovered_us,
+                add,
+                permits,
+            };
+            self.slots.send(Slot::Fetching(tokio::spawn(fetch.run()))).await?;
+        }
+        if let Some(end) = entry.end {
+            self.slots.send(Slot::Ready(Ok(Received::End(end)))).await?;
+        }
+        Ok(())
+    }
+}

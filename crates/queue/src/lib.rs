@@ -1,0 +1,83 @@
+//! A message queue over a Delta Lake table, without a broker.
+//!
+//! A [`Producer`] appends batches: each becomes one small Parquet file, and its commit one conditional
+//! PUT of a log entry. A [`Consumer`] follows the table's versions with one GET each. Any number of
+//! producers and consumers may use one table; the store's conditional PUT is the only thing that
+//! orders them.
+//!
+//! Guarantees: a batch is committed exactly once or its producer reports an error; messages of one
+//! producer come in order; no committed message is skipped silently. Not guaranteed: an order between
+//! producers other than that of their commits, and that nobody else changes the table in ways that a
+//! queue can't follow (which is detected and refused).
+//!
+//! ```no_run
+//! use s3mq_queue::{Batch, Consumer, ConsumerOptions, Lake, Producer, ProducerOptions, Received};
+//! use s3mq_queue::storage::{Backend, Config, Overrides, Store};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let config = Config::resolve(Backend::Minio, &Overrides::default(), |name| std::env::var(name).ok())?;
+//! let lake = Lake::new(&Store::connect(config).await?, "queues/orders".parse()?)?;
+//!
+//! let mut producer = Producer::open(&lake, ProducerOptions::default()).await?;
+//! producer.append(Batch::from_iter(["first", "second"])).await?;
+//! producer.finish().await?;
+//!
+//! let mut consumer = Consumer::open(&lake, ConsumerOptions::default()).await?;
+//! while let Received::Batch(batch) = consumer.next().await? {
+//!     batch.messages().for_each(|message| println!("{}", String::from_utf8_lossy(message)));
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+mod back_off;
+mod batch;
+mod blocking;
+mod cadence;
+mod checkpoint;
+mod commit;
+mod consumer;
+mod create;
+mod entry;
+mod error;
+mod fetch;
+mod footer;
+#[doc(hidden)]
+pub mod fuzz;
+#[doc(hidden)]
+pub mod hot;
+mod lake;
+mod open;
+mod ownership;
+mod pages;
+mod parquet_file;
+mod patience;
+mod permits;
+mod poll;
+mod preload;
+mod producer;
+mod stamps;
+pub mod storage;
+mod table;
+mod tail;
+mod thrift;
+
+/// Version of delta-rs that the queue is built on.
+pub fn deltalake_version() -> &'static str {
+    deltalake::crate_version()
+}
+
+pub use batch::Batch;
+pub use checkpoint::{
+    Checkpoint, CheckpointAnswer, CheckpointBy, CheckpointOptions, CheckpointOutcome, Notice, make_checkpoint,
+};
+pub use consumer::{Consumer, ConsumerOptions, LostFile, Received, ReceivedBatch, Start};
+pub use entry::{EndOfStream, Origin, ProducerEpoch};
+pub use error::QueueError;
+pub use lake::Lake;
+pub use ownership::{Foreign, empty, mark, refuse_foreign};
+pub use parquet_file::DataEncoding;
+pub use poll::Poll;
+pub use preload::{PreloadOptions, Preloaded, preload};
+pub use producer::{Appended, Producer, ProducerOptions};
+pub use stamps::{ProducerStamps, Stamps};

@@ -1,0 +1,404 @@
+//! Appending: batches become data files, data files become commits, in order.
+//!
+//! The pipeline has three stages that run at once: batches are encoded (large ones on blocking threads) and
+//! uploaded while an earlier commit is in flight; commits go out one at a time, in the order of the
+//! batches; whatever finished uploading meanwhile shares the next commit. So a store that is slower
+//! than the batches come makes commits larger, not more. [`Producer::append`] waits when
+//! [`ProducerOptions::max_inflight_batches`] are on their way, which is the back-pressure.
+//!
+//! A batch is committed whole or, when [`Producer::finish`] fails, is unknown. Nothing is written twice:
+//! a commit whose answer was lost is looked up, not repeated (see [`super::commit`]).
+
+use std::future::Future;
+use std::ops::RangeInclusive;
+use std::pin::Pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::FuturesOrdered;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use uuid::Uuid;
+
+use super::batch::Batch;
+use super::blocking::{QUICK_BYTES, off_the_runtime};
+use super::checkpoint::{CheckpointBy, Checkpointer, Notice};
+use super::commit::{Committed, Committer};
+use super::create::create_if_absent;
+use super::entry::{EndOfStream, Entry, Origin, ProducerEpoch, StoredFile, commit_of_end, commit_of_files};
+use super::error::QueueError;
+use super::lake::Lake;
+use super::open::open;
+use super::ownership::check_writable;
+use super::parquet_file::{DataEncoding, encode};
+use super::stamps::ProducerStamps;
+use s3mq_clock::{Anchor, monotonic_ns};
+
+/// How a producer works.
+#[derive(Clone, Debug)]
+pub struct ProducerOptions {
+    /// The producer's id; its rows carry it.
+    pub producer_id: i32,
+    /// Encoding of the column `data`.
+    pub data_encoding: DataEncoding,
+    /// How many batches may be encoding, uploading or waiting for their commit.
+    pub max_inflight_batches: usize,
+    /// The clock that the stamps of a batch's way are made of.
+    pub anchor: Anchor,
+    /// Versions of the table from one checkpoint to the next; 0 is never. The producer whose commit becomes
+    /// a multiple of it makes the checkpoint, beside its commits.
+    pub checkpoint_interval: u64,
+    /// Where checkpoints are made.
+    pub checkpoint_by: CheckpointBy,
+    /// Whether a table that s3mq didn't create is written to, and one created where others have files.
+    pub append_to_existing: bool,
+    /// Who is told of each commit and each checkpoint.
+    pub notices: Option<mpsc::UnboundedSender<Notice>>,
+}
+
+impl Default for ProducerOptions {
+    fn default() -> Self {
+        Self {
+            producer_id: 0,
+            data_encoding: DataEncoding::default(),
+            max_inflight_batches: 4,
+            anchor: Anchor::now(),
+            checkpoint_interval: 1000,
+            checkpoint_by: CheckpointBy::default(),
+            append_to_existing: false,
+            notices: None,
+        }
+    }
+}
+
+/// What a producer has committed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Appended {
+    /// Messages.
+    pub messages: u64,
+    /// Data files.
+    pub files: u64,
+    /// Bytes of those files.
+    pub file_bytes: u64,
+    /// Commits, the end of stream included.
+    pub commits: u64,
+    /// PUTs of log entries that had to be sent again.
+    pub commit_retries: u64,
+    /// Versions that another producer took first.
+    pub conflicts: u64,
+    /// The last version committed.
+    pub last_version: Option<u64>,
+}
+
+/// Appends messages to a queue. Each is one epoch: it draws a UUID when opened.
+///
+/// Dropping it abandons what isn't committed; call [`Producer::finish`].
+#[derive(Debug)]
+pub struct Producer {
+    by: ProducerEpoch,
+    anchor: Anchor,
+    next_seq: u64,
+    cold_open: Duration,
+    batches: mpsc::Sender<(u64, Batch)>,
+    pipeline: JoinHandle<Result<Appended, QueueError>>,
+}
+
+impl Producer {
+    /// Opens the table for appending, and creates it where it isn't there.
+    ///
+    /// # Errors
+    /// When the store fails, or the table is not one that we may write to.
+    pub async fn open(lake: &Lake, options: ProducerOptions) -> Result<Self, QueueError> {
+        create_if_absent(lake, options.append_to_existing).await?;
+        let asked = tokio::time::Instant::now();
+        let opened = open(lake).await?;
+        check_writable(lake, &opened.protocol, &opened.metadata, options.append_to_existing).await?;
+
+        let by = ProducerEpoch { producer: options.producer_id, epoch: Uuid::new_v4() };
+        let (batches, incoming) = mpsc::channel(1);
+        let pipeline = Pipeline {
+            lake: lake.clone(),
+            by,
+            encoding: options.data_encoding,
+            anchor: options.anchor.clone(),
+            max_inflight: options.max_inflight_batches.max(1),
+            batches: 0,
+            appended: Appended::default(),
+            first: None,
+            checkpoints: Checkpointer::new(
+                lake.clone(),
+                options.anchor.clone(),
+                options.checkpoint_interval,
+                options.checkpoint_by,
+                options.append_to_existing,
+                options.notices.clone(),
+            ),
+            notices: options.notices,
+        };
+        let committer = Committer::after(lake.clone(), opened.version, asked);
+        let pipeline = tokio::spawn(pipeline.run(committer, incoming));
+        Ok(Self { by, anchor: options.anchor, next_seq: 0, cold_open: opened.took, batches, pipeline })
+    }
+
+    /// Who this producer is.
+    pub fn epoch(&self) -> ProducerEpoch {
+        self.by
+    }
+
+    /// How long it took to open the table, once it was there.
+    pub fn cold_open(&self) -> Duration {
+        self.cold_open
+    }
+
+    /// Hands a batch over; it becomes one data file. Returns once the pipeline has taken it, not once it
+    /// is committed. An empty batch is nothing.
+    ///
+    /// # Errors
+    /// What ended the pipeline, when an earlier batch failed.
+    pub async fn append(&mut self, mut batch: Batch) -> Result<(), QueueError> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        batch.check_size()?;
+        batch.sealed_us.get_or_insert_with(|| self.anchor.now_us());
+        let first_seq = self.next_seq;
+        self.next_seq += batch.len() as u64;
+        match self.batches.send((first_seq, batch)).await {
+            Ok(()) => Ok(()),
+            Err(_) => Err(self.why_it_ended().await),
+        }
+    }
+
+    /// Commits what was appended, then the end of the stream, sees that it is still there, and says what there was.
+    ///
+    /// # Errors
+    /// What ended the pipeline; [`QueueError::Vanished`] where the log was deleted meanwhile.
+    pub async fn finish(self) -> Result<Appended, QueueError> {
+        drop(self.batches);
+        self.pipeline.await.map_err(|error| QueueError::TaskEnded(error.to_string()))?
+    }
+
+    async fn why_it_ended(&mut self) -> QueueError {
+        match (&mut self.pipeline).await {
+            Ok(Err(error)) => error,
+            Ok(Ok(_)) => QueueError::TaskEnded("it finished early".to_owned()),
+            Err(error) => QueueError::TaskEnded(error.to_string()),
+        }
+    }
+}
+
+struct Pipeline {
+    lake: Lake,
+    by: ProducerEpoch,
+    encoding: DataEncoding,
+    anchor: Anchor,
+    max_inflight: usize,
+    /// Batches handed to a commit so far; the `txn` version.
+    batches: u64,
+    appended: Appended,
+    /// The first version committed, and the id of its commit.
+    first: Option<(u64, Uuid)>,
+    checkpoints: Checkpointer,
+    notices: Option<mpsc::UnboundedSender<Notice>>,
+}
+
+/// A batch on its way to being stored.
+type Upload = Pin<Box<dyn Future<Output = Result<StoredFile, QueueError>> + Send>>;
+
+/// A commit on its way; it gives the committer back.
+type Commit = Pin<Box<dyn Future<Output = (Committer, Result<Landed, QueueError>)> + Send>>;
+
+/// A commit that is acknowledged.
+struct Landed {
+    committed: Committed,
+    commit_id: Uuid,
+    took_us: i64,
+}
+
+impl Pipeline {
+    async fn run(
+        mut self,
+        committer: Committer,
+        mut incoming: mpsc::Receiver<(u64, Batch)>,
+    ) -> Result<Appended, QueueError> {
+        let mut idle = Some(committer);
+        let mut commit: Option<Commit> = None;
+        let mut committing: Vec<StoredFile> = Vec::new();
+        let mut stored: Vec<StoredFile> = Vec::new();
+        let mut uploads: FuturesOrdered<Upload> = FuturesOrdered::new();
+        let mut open = true;
+        loop {
+            if !stored.is_empty()
+                && let Some(committer) = idle.take()
+            {
+                committing = std::mem::take(&mut stored);
+                commit = Some(self.start_commit(committer, &committing));
+            }
+            let has_room = uploads.len() + stored.len() + committing.len() < self.max_inflight;
+            tokio::select! {
+                (committer, committed) = until_done(&mut commit), if commit.is_some() => {
+                    commit = None;
+                    idle = Some(committer);
+                    self.count(committed?, &committing);
+                    committing.clear();
+                }
+                Some(file) = uploads.next(), if !uploads.is_empty() => {
+                    stored.push(file?);
+                }
+                batch = incoming.recv(), if open && has_room => match batch {
+                    Some((first_seq, batch)) => uploads.push_back(self.start_upload(first_seq, batch)),
+                    None => open = false,
+                },
+                else => break,
+            }
+        }
+        if let Some(mut committer) = idle {
+            let commit_id = Uuid::new_v4();
+            let end = EndOfStream { by: self.by, count: self.appended.messages };
+            let entry = Bytes::from(commit_of_end(commit_id, end, self.anchor.now_us()));
+            self.count(timed(&mut committer, entry, commit_id).await?, &[]);
+        }
+        let seen = self.look_back().await;
+        self.checkpoints.finish().await;
+        seen.map(|()| self.appended)
+    }
+
+    /// Sees that what was committed first is still there. A log that is deleted meanwhile takes every version all the
+    /// same, and no reader comes to it.
+    async fn look_back(&self) -> Result<(), QueueError> {
+        let (Some((first, commit_id)), Some(last)) = (self.first, self.appended.last_version) else {
+            return Ok(());
+        };
+        let vanished = |gone| Err(QueueError::Vanished { place: self.lake.describe(), gone });
+        let listed = match self.lake.read_entry(first).await {
+            Ok(Some(entry)) => match Entry::parse(&entry) {
+                Ok(entry) if entry.commit_id == Some(commit_id) => return Ok(()),
+                Ok(_) => return vanished(first..=first),
+                Err(detail) => return unseen(&QueueError::BadEntry { version: first, detail }),
+            },
+            Ok(None) => self.lake.list_versions(first.checked_sub(1), usize::MAX).await,
+            Err(error) => Err(error),
+        };
+        let gone = match listed {
+            Ok(listed) => missing(first..=last, &listed),
+            Err(error) => return unseen(&error),
+        };
+        let Some(gone) = gone else { return Ok(()) };
+        // Where the log was cleaned, a checkpoint has it.
+        match open(&self.lake).await {
+            Ok(opened) if opened.version >= last => Ok(()),
+            Ok(_) | Err(QueueError::Table { .. } | QueueError::Gap { .. }) => vanished(gone),
+            Err(error) => unseen(&error),
+        }
+    }
+
+    fn start_upload(&self, first_seq: u64, batch: Batch) -> Upload {
+        let (lake, anchor) = (self.lake.clone(), self.anchor.clone());
+        Box::pin(store_batch(lake, self.by, self.encoding, anchor, first_seq, batch))
+    }
+
+    fn start_commit(&mut self, mut committer: Committer, files: &[StoredFile]) -> Commit {
+        let commit_id = Uuid::new_v4();
+        self.batches += files.len() as u64;
+        let entry =
+            Bytes::from(commit_of_files(commit_id, self.by, self.batches, self.anchor.now_us(), files));
+        Box::pin(async move {
+            let landed = timed(&mut committer, entry, commit_id).await;
+            (committer, landed)
+        })
+    }
+
+    fn count(&mut self, landed: Landed, files: &[StoredFile]) {
+        let Landed { committed, commit_id, took_us } = landed;
+        let appended = &mut self.appended;
+        appended.messages += files.iter().map(|file| file.origin.rows).sum::<u64>();
+        appended.files += files.len() as u64;
+        appended.file_bytes += files.iter().map(|file| file.size).sum::<u64>();
+        appended.commits += 1;
+        appended.commit_retries += u64::from(committed.retries);
+        appended.conflicts += u64::from(committed.conflicts);
+        appended.last_version = Some(committed.version);
+        self.first.get_or_insert((committed.version, commit_id));
+        // Said as soon as it is known, for whoever wants to know what a killed producer had been told.
+        tracing::debug!(
+            "committed version={} messages={} epoch={}",
+            committed.version,
+            appended.messages,
+            self.by.epoch
+        );
+        if let Some(notices) = &self.notices {
+            // Nobody listening is nobody's loss.
+            let _ = notices.send(Notice::Committed { version: committed.version, took_us });
+        }
+        self.checkpoints.committed(committed.version);
+    }
+}
+
+/// Encodes a batch as a data file and uploads it.
+pub(super) async fn store_batch(
+    lake: Lake,
+    by: ProducerEpoch,
+    encoding: DataEncoding,
+    anchor: Anchor,
+    first_seq: u64,
+    mut batch: Batch,
+) -> Result<StoredFile, QueueError> {
+    let rows = batch.len() as u64;
+    let handed_over = std::mem::take(&mut batch.handed_over);
+    let sealed_us = batch.sealed_us.unwrap_or_else(|| anchor.now_us());
+    let is_quick = batch.bytes() <= QUICK_BYTES;
+    let encode = move || encode(batch, by.producer, first_seq, encoding).map_err(QueueError::Encode);
+    let body = if is_quick { encode()? } else { off_the_runtime(encode).await?? };
+    let path = format!("part-{}.parquet", Uuid::new_v4());
+    let encoded_us = anchor.now_us();
+    let size = body.len() as u64;
+    lake.write_file(&path, body).await?;
+    let stamps = ProducerStamps { handed_over, sealed_us, encoded_us, stored_us: anchor.now_us() };
+    Ok(StoredFile { path, size, origin: Origin { by, first_seq, rows }, stamps })
+}
+
+/// Everything was acknowledged: that it can't be looked at once more is no failure.
+fn unseen(error: &QueueError) -> Result<(), QueueError> {
+    tracing::warn!("what was committed could not be looked at once more: {error}");
+    Ok(())
+}
+
+/// The first of the `wanted` versions that are not among the `listed`, which ascend.
+fn missing(mut wanted: RangeInclusive<u64>, listed: &[u64]) -> Option<RangeInclusive<u64>> {
+    let start = *wanted.start();
+    let mut listed = listed.iter().copied().skip_while(|&version| version < start).peekable();
+    let first = wanted.find(|version| listed.next_if_eq(version).is_none())?;
+    let after = listed.next().map_or(*wanted.end(), |there| (there - 1).min(*wanted.end()));
+    Some(first..=after.max(first))
+}
+
+/// Commits, and takes the time of it.
+async fn timed(committer: &mut Committer, entry: Bytes, commit_id: Uuid) -> Result<Landed, QueueError> {
+    let started_ns = monotonic_ns();
+    let committed = committer.commit(entry, commit_id).await?;
+    Ok(Landed { committed, commit_id, took_us: ((monotonic_ns() - started_ns) / 1_000) as i64 })
+}
+
+/// Waits for a commit that is on its way; for ever where none is.
+async fn until_done(commit: &mut Option<Commit>) -> (Committer, Result<Landed, QueueError>) {
+    match commit {
+        Some(commit) => commit.await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_found_wherever_it_is() {
+        assert_eq!(missing(3..=6, &[2, 3, 4, 5, 6, 7]), None);
+        assert_eq!(missing(3..=6, &[]), Some(3..=6));
+        assert_eq!(missing(3..=6, &[6]), Some(3..=5));
+        assert_eq!(missing(3..=6, &[9]), Some(3..=6));
+        assert_eq!(missing(3..=6, &[3, 6, 7]), Some(4..=5));
+        assert_eq!(missing(3..=6, &[3, 4, 5]), Some(6..=6));
+    }
+}

@@ -1,0 +1,337 @@
+//! When the store last answered, and for how long it did not.
+//!
+//! Somebody who waits for an answer says so ([`Pulse::ask`]); every answer on the wire says so too. While
+//! somebody waits and nothing is answered, the store is *silent*, whether requests are on their way, are being
+//! refused for the moment (5xx, 429, 408) or don't get through at all. A silence of more than a second is
+//! kept: who waits for something *of others*, such as a consumer for messages, must not count it, for it says
+//! nothing of them ([`AnsweredTime`]).
+//!
+//! A single transfer that takes longer than that, with nothing else answered meanwhile, is a silence as well.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use s3mq_clock::monotonic_ns;
+
+/// A shorter silence is not kept.
+const SHORTEST_NS: u64 = 1_000_000_000;
+/// A silence of this length is told of while it goes on, and is a stall in any result.
+pub const TOLD_AFTER: Duration = Duration::from_secs(5);
+/// Between two looks at a stopwatch that may stand still.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
+
+/// The silences of one [`super::Store`].
+#[derive(Debug, Default)]
+pub struct Pulse {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// How many wait for an answer.
+    asking: u32,
+    /// While there are any: since when none has come, in nanoseconds of the monotonic clock.
+    silent_since_ns: u64,
+    /// Whether the silence that is going on was told of.
+    is_told: bool,
+    /// What became of the last attempt in it, where any came to an end.
+    failure: Option<Failure>,
+    kept: Vec<Silence>,
+    kept_ns: u64,
+}
+
+/// How an attempt failed that may heal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// No answer came; what the connection said.
+    NoAnswer(String),
+    /// The answer was this status: "not now".
+    Refused(u16),
+}
+
+/// A span in which the store was asked and did not answer, in nanoseconds of the monotonic clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Silence {
+    /// The answer before it, or the first request that was not answered.
+    pub from_ns: u64,
+    /// The first answer after it.
+    pub until_ns: u64,
+}
+
+impl Silence {
+    /// How long it was.
+    pub fn length(self) -> Duration {
+        Duration::from_nanos(self.until_ns - self.from_ns)
+    }
+}
+
+/// The spans in which the store did not answer for too long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StoreStalls {
+    /// How many.
+    pub count: u64,
+    /// The longest, in seconds.
+    pub longest_seconds: f64,
+    /// All together, in seconds.
+    pub total_seconds: f64,
+}
+
+impl StoreStalls {
+    /// A longer silence than this is a stall, where commits come this often: ten intervals, at least a second, and
+    /// never more than what is told of.
+    pub fn threshold(commit_interval: Duration) -> Duration {
+        (commit_interval * 10).clamp(Duration::from_nanos(SHORTEST_NS), TOLD_AFTER)
+    }
+}
+
+/// Somebody waits for an answer, until this is dropped.
+#[derive(Debug)]
+pub struct Asking<'a> {
+    pulse: &'a Pulse,
+}
+
+impl Pulse {
+    /// From now on, an answer is waited for.
+    pub fn ask(&self) -> Asking<'_> {
+        self.state.lock().ask(monotonic_ns());
+        Asking { pulse: self }
+    }
+
+    /// The store answered.
+    pub(super) fn answered(&self) {
+        let ended = self.state.lock().answered(monotonic_ns());
+        if let Some(silence) = ended {
+            tracing::warn!("the store answers again, after {:.1} s", silence.length().as_secs_f64());
+        }
+    }
+
+    /// An attempt failed: no answer came, or one that says "not now".
+    pub(super) fn failed(&self, how: Failure) {
+        self.state.lock().failure = Some(how);
+    }
+
+    /// How the last attempt failed, where none was answered since.
+    pub fn failure(&self) -> Option<Failure> {
+        self.state.lock().failure.clone()
+    }
+
+    /// For how long it has not answered, though it was asked.
+    pub fn silence(&self) -> Duration {
+        self.state.lock().silence(monotonic_ns())
+    }
+
+    /// Whether the silence that is going on is still to be told of: once.
+    pub fn is_untold(&self) -> bool {
+        !std::mem::replace(&mut self.state.lock().is_told, true)
+    }
+
+    /// All silences so far together, with the one that is going on, however short that is as yet.
+    pub fn unanswered(&self) -> Duration {
+        self.state.lock().unanswered(monotonic_ns())
+    }
+
+    /// The silences of more than `threshold`, with the one that is going on.
+    pub fn stalls(&self, threshold: Duration) -> StoreStalls {
+        self.state.lock().stalls(threshold, monotonic_ns())
+    }
+
+    /// The silences of more than `threshold` that have ended, without the first `seen`; and how many have ended.
+    pub fn ended_since(&self, seen: usize, threshold: Duration) -> (usize, Vec<Silence>) {
+        let state = self.state.lock();
+        let new = state.kept.iter().skip(seen).filter(|silence| silence.length() > threshold);
+        (state.kept.len(), new.copied().collect())
+    }
+}
+
+impl Asking<'_> {
+    /// The answer is there, all of it.
+    pub fn answered(self) {
+        self.pulse.answered();
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.pulse.state.lock().leave(monotonic_ns());
+    }
+}
+
+impl State {
+    fn ask(&mut self, now_ns: u64) {
+        if self.asking == 0 {
+            self.silent_since_ns = now_ns;
+            self.is_told = false;
+        }
+        self.asking += 1;
+    }
+
+    fn leave(&mut self, now_ns: u64) {
+        self.asking -= 1;
+        if self.asking == 0 {
+            // Without an answer, where somebody gave up: it was silent all the same.
+            self.keep(now_ns);
+        }
+    }
+
+    /// The silence that this ends, where it was told of.
+    fn answered(&mut self, now_ns: u64) -> Option<Silence> {
+        let was_told = std::mem::take(&mut self.is_told);
+        self.failure = None;
+        if self.asking == 0 {
+            return None;
+        }
+        let silence = Silence { from_ns: self.silent_since_ns, until_ns: now_ns };
+        self.keep(now_ns);
+        self.silent_since_ns = now_ns;
+        was_told.then_some(silence)
+    }
+
+    fn keep(&mut self, now_ns: u64) {
+        let length_ns = now_ns.saturating_sub(self.silent_since_ns);
+        if length_ns > SHORTEST_NS {
+            self.kept.push(Silence { from_ns: self.silent_since_ns, until_ns: now_ns });
+            self.kept_ns += length_ns;
+        }
+    }
+
+    fn silence_ns(&self, now_ns: u64) -> u64 {
+        if self.asking == 0 { 0 } else { now_ns.saturating_sub(self.silent_since_ns) }
+    }
+
+    fn silence(&self, now_ns: u64) -> Duration {
+        Duration::from_nanos(self.silence_ns(now_ns))
+    }
+
+    fn unanswered(&self, now_ns: u64) -> Duration {
+        Duration::from_nanos(self.kept_ns + self.silence_ns(now_ns))
+    }
+
+    fn stalls(&self, threshold: Duration, now_ns: u64) -> StoreStalls {
+        let going_on = self.silence(now_ns);
+        let lengths = self.kept.iter().map(|silence| silence.length()).chain([going_on]);
+        let mut stalls = StoreStalls::default();
+        for length in lengths.filter(|&length| length > threshold) {
+            stalls.count += 1;
+            stalls.longest_seconds = stalls.longest_seconds.max(length.as_secs_f64());
+            stalls.total_seconds += length.as_secs_f64();
+        }
+        stalls
+    }
+}
+
+/// Time in which the store answers: a stopwatch that stands still while it does not. No more than `most` is
+/// left out, so that it goes on in the end whatever the store does.
+#[derive(Clone, Copy, Debug)]
+pub struct AnsweredTime<'a> {
+    pulse: &'a Pulse,
+    most: Duration,
+    began_ns: u64,
+    unanswered_before: Duration,
+}
+
+impl<'a> AnsweredTime<'a> {
+    pub(super) fn begin(pulse: &'a Pulse, most: Duration) -> Self {
+        Self { pulse, most, began_ns: monotonic_ns(), unanswered_before: pulse.unanswered() }
+    }
+
+    /// How much has gone by.
+    pub fn elapsed(&self) -> Duration {
+        let passed = Duration::from_nanos(monotonic_ns() - self.began_ns);
+        let unanswered = self.pulse.unanswered().saturating_sub(self.unanswered_before);
+        passed.saturating_sub(unanswered.min(self.most))
+    }
+
+    /// Waits until this much has gone by.
+    pub async fn until(&self, limit: Duration) {
+        loop {
+            let left = limit.saturating_sub(self.elapsed());
+            if left.is_zero() {
+                return;
+            }
+            // In a silence, what is left may be next to nothing for long.
+            tokio::time::sleep(left.max(SHORTEST_PAUSE)).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn only_time_in_which_somebody_waits_is_silence() {
+        let mut state = State::default();
+        assert_eq!(state.silence(100 * SECOND), Duration::ZERO);
+        state.ask(100 * SECOND);
+        assert_eq!(state.silence(103 * SECOND), seconds(3));
+        assert_eq!(state.answered(103 * SECOND), None, "nobody was told of it");
+        state.leave(103 * SECOND);
+        // An hour in which nothing is asked.
+        state.ask(3_703 * SECOND);
+        assert_eq!(state.unanswered(3_703 * SECOND), seconds(3));
+        assert_eq!(state.kept, [Silence { from_ns: 100 * SECOND, until_ns: 103 * SECOND }]);
+    }
+
+    #[test]
+    fn any_answer_ends_the_silence_of_all_who_wait() {
+        let mut state = State::default();
+        state.ask(0);
+        state.ask(5 * SECOND);
+        state.answered(6 * SECOND);
+        state.leave(6 * SECOND);
+        assert_eq!(state.silence(8 * SECOND), seconds(2), "the other one still waits");
+        assert_eq!(state.unanswered(8 * SECOND), seconds(8), "the one that is going on counts");
+        state.answered(8 * SECOND + SECOND / 2);
+        let stalls = state.stalls(seconds(4), 9 * SECOND);
+        assert_eq!(stalls, StoreStalls { count: 1, longest_seconds: 6.0, total_seconds: 6.0 });
+        assert_eq!(state.stalls(seconds(1), 9 * SECOND).count, 2);
+    }
+
+    #[test]
+    fn short_waits_are_not_kept() {
+        let mut state = State::default();
+        for second in 0..1_000 {
+            state.ask(second * SECOND);
+            state.answered(second * SECOND + SECOND / 2);
+            state.leave(second * SECOND + SECOND / 2);
+        }
+        assert!(state.kept.is_empty() && state.unanswered(2_000 * SECOND).is_zero());
+    }
+
+    #[test]
+    fn whoever_gives_up_leaves_the_silence_behind() {
+        let mut state = State::default();
+        state.ask(0);
+        state.leave(7 * SECOND);
+        assert_eq!(state.unanswered(7 * SECOND), seconds(7));
+        assert_eq!(state.silence(9 * SECOND), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_stall_is_ten_intervals_and_whatever_is_told_of_is_one() {
+        assert_eq!(StoreStalls::threshold(Duration::from_millis(10)), seconds(1));
+        assert_eq!(StoreStalls::threshold(Duration::from_millis(300)), seconds(3));
+        assert_eq!(StoreStalls::threshold(seconds(1)), TOLD_AFTER);
+        assert_eq!(StoreStalls::threshold(seconds(60)), TOLD_AFTER);
+    }
+
+    #[test]
+    fn time_without_answers_does_not_count_up_to_a_limit() {
+        let pulse = Pulse::default();
+        let clock =
+            |most| AnsweredTime { pulse: &pulse, most, began_ns: 0, unanswered_before: Duration::ZERO };
+        let passed = Duration::from_nanos(monotonic_ns());
+        pulse.state.lock().kept_ns = 20 * SECOND;
+        let (all, some) = (clock(seconds(60)).elapsed(), clock(seconds(5)).elapsed());
+        assert!((passed - seconds(20)..passed - seconds(19)).contains(&all), "{all:?} of {passed:?}");
+        assert!((passed - seconds(5)..passed - seconds(4)).contains(&some), "{some:?} of {passed:?}");
+    }
+}

@@ -1,0 +1,200 @@
+//! Which rules fire on a request: the counts and draws that all connections share.
+//!
+//! Every request is held against every rule, in the order of the file, and each that it matches counts it,
+//! whether or not it or another rule then fires: the nth match of a rule stays the same request whatever
+//! the other rules do. Each rule has a generator of its own, seeded by the file's seed and the rule's
+//! place, and draws once a match.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use super::bodies::Bandwidth;
+use super::rules::{Action, Faults, Rule, When};
+use s3mq_clock::monotonic_ns;
+
+/// How often a rule's turn came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FaultCount {
+    /// Its place in the file, counted from 1.
+    pub position: usize,
+    /// The rule's name; `rule 2` where the second has none.
+    pub rule: String,
+    /// Which requests it is about, as in the file.
+    pub matcher: String,
+    /// What it does, as in the file.
+    pub action: &'static str,
+    /// Requests that it matched.
+    pub matched: u64,
+    /// Requests that it had an effect on.
+    pub fired: u64,
+}
+
+/// A request, as far as a rule looks at it.
+pub(super) struct Asked {
+    /// `LIST` for a GET of a bucket.
+    pub(super) method: String,
+    /// The object's key; the prefix of a listing; else empty.
+    pub(super) key: String,
+}
+
+/// The rules with what they have counted.
+#[derive(Debug)]
+pub(super) struct Plan {
+    rules: Vec<Rule>,
+    start_ns: u64,
+    states: Mutex<Vec<State>>,
+    /// By rule; those of `bandwidth` have one.
+    bandwidths: Vec<Option<Arc<Bandwidth>>>,
+}
+
+#[derive(Debug)]
+struct State {
+    matched: u64,
+    fired: u64,
+    random: SmallRng,
+    /// By key, how many reads were answered as if it were absent.
+    hidden: HashMap<String, u64>,
+}
+
+/// What is to happen to a request.
+#[derive(Default)]
+pub(super) struct Decision<'a> {
+    pub(super) delay: Duration,
+    pub(super) bandwidths: Vec<Arc<Bandwidth>>,
+    /// The first rule that fired, of those that do not combine.
+    pub(super) hit: Option<Hit<'a>>,
+}
+
+/// A rule that fired.
+#[derive(Clone, Copy)]
+pub(super) struct Hit<'a> {
+    index: usize,
+    nth: u64,
+    pub(super) action: &'a Action,
+}
+
+impl Plan {
+    pub(super) fn new(faults: Faults) -> Self {
+        let state = |index: usize| State {
+            matched: 0,
+            fired: 0,
+            random: SmallRng::seed_from_u64(faults.seed.wrapping_add((index as u64) << 32)),
+            hidden: HashMap::new(),
+        };
+        let bandwidth = |rule: &Rule| match rule.action {
+            Action::Bandwidth { bytes_per_second } => Some(Arc::new(Bandwidth::new(bytes_per_second))),
+            _ => None,
+        };
+        Self {
+            start_ns: monotonic_ns(),
+            states: Mutex::new((0..faults.rules.len()).map(state).collect()),
+            bandwidths: faults.rules.iter().map(bandwidth).collect(),
+            rules: faults.rules,
+        }
+    }
+
+    /// How long the server has been running.
+    pub(super) fn since_start(&self) -> Duration {
+        Duration::from_nanos(monotonic_ns().saturating_sub(self.start_ns))
+    }
+
+    /// Counts a request, and says what is to happen to it.
+    pub(super) fn decide(&self, asked: &Asked) -> Decision<'_> {
+        let since_start = self.since_start();
+        let mut decision = Decision::default();
+        let mut states = self.states.lock();
+        for (index, (rule, state)) in self.rules.iter().zip(states.iter_mut()).enumerate() {
+            if !rule.matches(&asked.method, &asked.key, since_start) {
+                continue;
+            }
+            state.matched += 1;
+            let is_due = state.is_due(&rule.when) && state.fired < rule.times;
+            if !is_due || !state.still_hides(&rule.action, &asked.key) {
+                continue;
+            }
+            let hit = Hit { index, nth: state.matched, action: &rule.action };
+            match &rule.action {
+                Action::Delay(delay) => decision.delay += *delay,
+                Action::Bandwidth { .. } => decision.bandwidths.extend(self.bandwidths[index].clone()),
+                _ if decision.hit.is_some() => continue,
+                _ => decision.hit = Some(hit),
+            }
+            state.fired += 1;
+            if let Action::Hide { .. } = rule.action {
+                *state.hidden.entry(asked.key.clone()).or_default() += 1;
+            }
+            if rule.action.is_certain() {
+                self.tell(hit, asked);
+            }
+        }
+        decision
+    }
+
+    /// A rule whose effect was not certain had it.
+    pub(super) fn confirm(&self, hit: Hit<'_>, asked: &Asked) {
+        self.tell(hit, asked);
+    }
+
+    /// A rule had no effect on a request after all: there was nothing to hide, or nothing to cut.
+    pub(super) fn withdraw(&self, hit: Hit<'_>, asked: &Asked) {
+        let state = &mut self.states.lock()[hit.index];
+        state.fired -= 1;
+        if let Some(reads) = state.hidden.get_mut(&asked.key) {
+            *reads -= 1;
+            if *reads == 0 {
+                state.hidden.remove(&asked.key);
+            }
+        }
+    }
+
+    /// How often each rule's turn came, in the order of the file.
+    pub(super) fn counts(&self) -> Vec<FaultCount> {
+        let states = self.states.lock();
+        let count = |(position, (rule, state)): (usize, (&Rule, &State))| FaultCount {
+            position,
+            rule: rule.name.clone(),
+            matcher: rule.matcher.clone(),
+            action: rule.action.name(),
+            matched: state.matched,
+            fired: state.fired,
+        };
+        (1..).zip(self.rules.iter().zip(states.iter())).map(count).collect()
+    }
+
+    fn tell(&self, hit: Hit<'_>, asked: &Asked) {
+        let rule = &self.rules[hit.index].name;
+        let (action, nth) = (hit.action.name(), hit.nth);
+        tracing::info!(rule = ?rule, action, nth, method = %asked.method, key = ?asked.key, "fault");
+    }
+}
+
+impl State {
+    /// Whether a rule fires on the match that was just counted.
+    fn is_due(&mut self, when: &When) -> bool {
+        match when {
+            When::Always => true,
+            When::Nth(nth) => nth.contains(&self.matched),
+            When::Every(every) => self.matched.is_multiple_of(*every),
+            When::Probability(probability) => self.random.random_bool(*probability),
+        }
+    }
+
+    fn still_hides(&self, action: &Action, key: &str) -> bool {
+        match action {
+            Action::Hide { reads } => self.hidden.get(key).is_none_or(|hidden| hidden < reads),
+            _ => true,
+        }
+    }
+}
+
+impl Action {
+    /// Whether it has its effect whatever the request comes to.
+    fn is_certain(&self) -> bool {
+        !matches!(self, Self::Truncate { .. } | Self::SlowBody { .. } | Self::Hide { .. })
+    }
+}
