@@ -41,7 +41,6 @@ mod create;
 mod entry;
 mod error;
 mod fetch;
-mod footer;
 #[doc(hidden)]
 pub mod fuzz;
 #[doc(hidden)]
@@ -49,7 +48,6 @@ pub mod hot;
 mod lake;
 mod open;
 mod ownership;
-mod pages;
 mod parquet_file;
 mod patience;
 mod permits;
@@ -60,7 +58,6 @@ mod stamps;
 pub mod storage;
 mod table;
 mod tail;
-mod thrift;
 
 /// Version of delta-rs that the queue is built on.
 pub fn deltalake_version() -> &'static str {

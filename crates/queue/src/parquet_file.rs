@@ -16,18 +16,18 @@ use arrow_schema::{DataType, Field, Schema};
 use arrow_select::filter::filter;
 use bytes::Bytes;
 use parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, RowGroups,
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
 };
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
-use parquet::arrow::{ArrowWriter, ProjectionMask, parquet_to_arrow_field_levels};
+use parquet::arrow::{ArrowWriter, ProjectionMask};
 use parquet::basic::{Compression, Encoding};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 
 use super::batch::Batch;
-use super::footer;
-use super::pages::Pages;
 use super::table::{DATA, DIFF, PRODUCER, SEQ};
+
+mod guard;
 
 /// How the column `data` is encoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -144,7 +144,7 @@ pub(super) fn decode(file: Bytes, rows: Option<u64>) -> Result<Decoded, String> 
 }
 
 fn decode_unguarded(file: Bytes, rows: Option<u64>, most_bytes: usize) -> Result<Decoded, String> {
-    footer::check(&file)?;
+    guard::check_footer(&file)?;
     // Without the embedded Arrow schema a column is what Parquet says it is: a byte array is binary or
     // a string, never one of Arrow's dictionaries or views.
     let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
@@ -161,13 +161,12 @@ fn decode_unguarded(file: Bytes, rows: Option<u64>, most_bytes: usize) -> Result
         .filter(|(_, field)| [DATA, SEQ, DIFF].contains(&field.name().as_str()))
         .map(|(index, _)| index)
         .collect();
-    let pages = Pages { file: Arc::new(file), metadata: opened.metadata().clone() };
-    let chunk_rows = CHUNK_ROWS.min(pages.num_rows());
-    let projection = ProjectionMask::roots(opened.parquet_schema(), wanted);
-    let reader = parquet_to_arrow_field_levels(opened.parquet_schema(), projection, None)
-        .and_then(|columns| {
-            ParquetRecordBatchReader::try_new_with_row_groups(&columns, &pages, chunk_rows, None)
-        })
+    let columns = ProjectionMask::roots(opened.parquet_schema(), wanted);
+    guard::check_pages(&file, opened.metadata(), |column| columns.leaf_included(column))?;
+    let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(file, opened)
+        .with_projection(columns)
+        .with_batch_size(CHUNK_ROWS)
+        .build()
         .map_err(|error| error.to_string())?;
     let mut decoded = Decoded::default();
     let (mut rows_decoded, mut bytes) = (0, 0);

@@ -152,3 +152,15 @@ fn a_file_without_data_is_named_as_such() {
     let error = decode(foreign(vec![("other", other)]), None).unwrap_err();
     assert!(error.contains("no column `data`"), "{error}");
 }
+
+/// Without the check, the stack overflows.
+#[test]
+fn a_schema_without_end_is_refused() {
+    // Groups of one child each: a repetition, a name, and how many children.
+    let groups = [0x35, 2, 0x18, 1, b'x', 0x15, 2, 0].repeat(300_000);
+    // The version, the list of the schema's elements with its length, no rows, no row groups.
+    let footer =
+        [&[0x15, 2, 0x19, 0xfc, 0xe0, 0xa7, 0x12], groups.as_slice(), &[0x16, 0, 0x19, 0x0c, 0]].concat();
+    let file = [b"PAR1", footer.as_slice(), &(footer.len() as u32).to_le_bytes(), b"PAR1"].concat();
+    assert_eq!(decode(file.into(), None).unwrap_err(), "the schema in its footer is broken");
+}
