@@ -14,7 +14,7 @@ pub fn check(bytes: &[u8]) {
     for price in [prices.put_list_per_million, prices.get_per_million, prices.storage_gb_month] {
         assert!(price.is_finite() && price >= 0.0, "{price}");
     }
-    let written = basic_toml::to_string(&prices).unwrap_or_else(|error| panic!("{error}: {prices:?}"));
+    let written = toml::to_string(&prices).unwrap_or_else(|error| panic!("{error}: {prices:?}"));
     match Prices::parse(&written) {
         Ok(again) => assert_eq!(again, prices, "{written}"),
         Err(error) => panic!("{error} in {written}"),

@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use s3mq_queue::storage::{Purpose, Requests};
-use s3mq_server::toml;
+use s3mq_server::read_toml;
 
 /// Prices of a store, in US dollars. As a file (TOML), every field but `name` and `as_of` is a number.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -55,7 +55,7 @@ impl Prices {
     /// # Errors
     /// What is wrong with it, on one line.
     pub fn parse(text: &str) -> Result<Self, PricesError> {
-        let prices: Self = toml::read(text).map_err(PricesError::Format)?;
+        let prices: Self = read_toml(text).map_err(PricesError::Format)?;
         for (name, price) in [
             ("put_list_per_million", prices.put_list_per_million),
             ("get_per_million", prices.get_per_million),
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_price_table_is_read_or_refused_on_one_line() {
-        let text = basic_toml::to_string(&Prices::default()).unwrap();
+        let text = toml::to_string(&Prices::default()).unwrap();
         assert_eq!(Prices::parse(&text).unwrap(), Prices::default());
         for broken in
             ["", "x", &text.replace("0.4", "-0.4"), &text.replace("0.4", "nan"), &format!("{text}more = 1")]

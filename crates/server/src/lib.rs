@@ -49,7 +49,7 @@ mod socket;
 mod store;
 #[cfg(test)]
 mod tests;
-pub mod toml;
+mod toml_file;
 
 pub use credentials::Credentials;
 pub use delays::{Delays, RequestKind};
@@ -57,6 +57,7 @@ pub use error::ServerError;
 pub use faults::{FaultCount, Faults, FaultsError};
 pub use model::{Model, ModelError};
 pub use proxy::{Upstream, UpstreamError};
+pub use toml_file::read_toml;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::super::refusal::Refusal;
 use super::fields::{FaultsError, Fields};
-use crate::toml;
+use crate::toml_file::read_toml;
 
 /// The rules of a fault file.
 #[derive(Clone, Debug, PartialEq)]
@@ -123,7 +123,7 @@ impl Faults {
             #[serde(default)]
             rule: Vec<BTreeMap<String, Value>>,
         }
-        let file: File = toml::read(text).map_err(FaultsError::of_file)?;
+        let file: File = read_toml(text).map_err(FaultsError::of_file)?;
         if file.rule.is_empty() {
             return Err(FaultsError::of_file("there is no [[rule]]"));
         }

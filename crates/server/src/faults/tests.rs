@@ -87,7 +87,7 @@ fn what_is_wrong_with_a_file_is_said_by_rule_and_key() {
         ),
         ("[[rule]]\nname = 'x'\naction = 'explode'", &["rule 1 (`x`)", "`explode`", "apply-then-reset"]),
         ("[[rule]]\naction = \"ex\\nplode\"", &["rule 1:", r"`ex\nplode`"]),
-        ("[[rule]]\naction = 'reset'\naction = 'stall'", &["action"]),
+        ("[[rule]]\naction = 'reset'\naction = 'stall'", &["duplicate key", "line 3"]),
         ("[[rule]]\naction = 3", &["rule 1:", "`action`", "text"]),
         ("[[rule]]\nname = ''\naction = 'reset'", &["`name`"]),
         ("[[rule]]\naction = 'reset'\nmethods = 'GET'", &["`methods`"]),

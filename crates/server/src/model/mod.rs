@@ -24,7 +24,7 @@ use serde::Deserialize;
 
 use super::delays::pause_until;
 use super::faults::length;
-use crate::toml;
+use crate::toml_file::read_toml;
 use s3mq_clock::monotonic_ns;
 use times::{Times, draw};
 
@@ -146,7 +146,7 @@ impl Model {
             seed: u64,
             operations: BTreeMap<String, BTreeMap<String, f64>>,
         }
-        let File { name, seed, operations } = toml::read(text).map_err(ModelError)?;
+        let File { name, seed, operations } = read_toml(text).map_err(ModelError)?;
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if name.is_empty() || name.len() > 64 || !name.chars().all(is_plain) {
             return Err(ModelError(
