@@ -314,7 +314,7 @@ impl Args {
         let Some(path) = &self.prices else {
             return Ok(Prices::default());
         };
-        given_file::read_written("--prices", path, Prices::parse)
+        given_file::read("--prices", path, Prices::parse)
     }
 
     fn deadlines(&self) -> Deadlines {

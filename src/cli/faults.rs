@@ -44,7 +44,7 @@ impl FaultArgs {
             return Ok(None);
         };
         let read = |text: &str| Faults::parse(text).and_then(|faults| check(&faults).map(|()| faults));
-        given_file::read_written("--faults", path, read).map(Some)
+        given_file::read("--faults", path, read).map(Some)
     }
 }
 

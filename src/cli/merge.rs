@@ -1,12 +1,12 @@
 //! `s3mq merge`.
 
+use std::fs;
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
 
 use super::console::say;
 use super::failure::Failure;
-use super::given_file::{self, RECORDED_BYTES};
 use crate::exit::Exit;
 use crate::report::merge_hlogs;
 use crate::units::grouped;
@@ -23,8 +23,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args) -> Result<Exit, Failure> {
     let read = |path: &PathBuf| {
-        given_file::read(path, RECORDED_BYTES)
-            .map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))
+        fs::read(path).map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))
     };
     let logs = args.logs.iter().map(read).collect::<Result<Vec<_>, _>>()?;
     let merged = merge_hlogs(&logs).map_err(|(index, error)| {

@@ -1,7 +1,6 @@
 //! Flags and variables that say which store.
 
-use std::io::ErrorKind;
-use std::os::unix::fs::FileTypeExt;
+use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,10 +8,10 @@ use clap::{Args, ValueEnum};
 
 use super::console::warn;
 use super::failure::Failure;
-use super::given_file::{self, WRITTEN_BYTES, cannot_use};
+use super::given_file::cannot_use;
 use crate::units::Seconds;
 use s3mq_queue::storage::{
-    self, Backend, Config, ConfigError, Credentials, LakePath, Overrides, Prefix, Store, Traits, Trust,
+    self, Backend, Config, ConfigError, LakePath, Overrides, Prefix, Store, Traits, Trust,
 };
 
 /// Which kind of store.
@@ -172,11 +171,9 @@ impl StorageArgs {
             (path, flag) => path.or(flag).map(str::to_owned),
         };
         let trust = match &self.ca_cert {
-            Some(path) => Trust::Also(
-                given_file::read(path, WRITTEN_BYTES)
-                    .map_err(|error| cannot_use("--ca-cert", path, &error))?
-                    .into(),
-            ),
+            Some(path) => {
+                Trust::Also(fs::read(path).map_err(|error| cannot_use("--ca-cert", path, &error))?.into())
+            }
             None if self.insecure => Trust::Anyone,
             None => Trust::System,
         };
@@ -189,37 +186,15 @@ impl StorageArgs {
             stall_timeout: Some(self.stall_timeout_seconds.as_duration()),
             trust,
         };
-        let config =
-            Config::resolve(backend, &overrides, variable).map_err(|error| match (error, &self.ca_cert) {
-                (ConfigError::Authorities(problem), Some(path)) => cannot_use("--ca-cert", path, &problem),
-                (error, _) => error.into(),
-            })?;
-        if config.credentials == Credentials::Chain {
-            CHAIN_FILES.into_iter().try_for_each(refuse_endless)?;
-        }
-        Ok(config)
+        Config::resolve(backend, &overrides, variable).map_err(|error| match (error, &self.ca_cert) {
+            (ConfigError::Authorities(problem), Some(path)) => cannot_use("--ca-cert", path, &problem),
+            (error, _) => error.into(),
+        })
     }
 
     /// The configuration of the store of a lake path.
     pub fn resolve_lake(&self, path: &LakePath) -> Result<Config, Failure> {
         self.resolve(path.bucket.as_deref())
-    }
-}
-
-/// What names the files that the AWS default chain reads, to their end.
-const CHAIN_FILES: [&str; 3] =
-    ["AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE"];
-
-/// Refuses a file of the chain that is larger than any of its kind. What else is wrong with it, the chain says.
-fn refuse_endless(name: &str) -> Result<(), Failure> {
-    let Some(path) = variable(name).map(PathBuf::from) else { return Ok(()) };
-    // What is read from a pipe isn't there a second time.
-    if std::fs::metadata(&path).is_ok_and(|metadata| metadata.file_type().is_fifo()) {
-        return Ok(());
-    }
-    match given_file::read(&path, WRITTEN_BYTES) {
-        Err(error) if error.kind() == ErrorKind::FileTooLarge => Err(cannot_use(name, &path, &error)),
-        _ => Ok(()),
     }
 }
 

@@ -1,11 +1,10 @@
 //! The latency model of the embedded server, for the commands that have one.
 
-use std::path::Path;
+use std::fs;
 
 use clap::Args;
 
 use super::failure::Failure;
-use super::given_file::{self, WRITTEN_BYTES};
 use crate::report;
 use s3mq_server::Model;
 
@@ -28,7 +27,7 @@ impl ModelArgs {
         if let Some(model) = Model::built_in(name).map_err(|error| wrong(&error))? {
             return Ok(Some(model));
         }
-        let text = given_file::read_text(Path::new(name), WRITTEN_BYTES).map_err(|error| {
+        let text = fs::read_to_string(name).map_err(|error| {
             let known: Vec<_> = Model::built_in_names().collect();
             wrong(&format!("{error}; the built-in models are {}", known.join(", ")))
         })?;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use s3mq::cli::given_file::{self, RECORDED_BYTES, cannot_use};
+use s3mq::cli::given_file::{self, cannot_use};
 use s3mq::cli::storage::{self, BackendArg, StorageArgs};
 use s3mq::cli::{Failure, MessageArgs, VERSION, execute, interrupted, say, signals};
 use s3mq::exit::Exit;
@@ -193,7 +193,7 @@ impl Args {
 
 /// The field `code_cost` of the results that are there, if any are.
 fn kept_code_cost(path: &Path) -> Result<Option<serde_json::Value>, Failure> {
-    let text = match given_file::read_text(path, RECORDED_BYTES) {
+    let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(cannot_use("--output", path, &error)),
@@ -204,7 +204,7 @@ fn kept_code_cost(path: &Path) -> Result<Option<serde_json::Value>, Failure> {
 }
 
 fn read_page(path: &Path) -> Result<Page, Failure> {
-    given_file::read_written("--page", path, |text| text.parse::<Page>())
+    given_file::read("--page", path, |text| text.parse::<Page>())
 }
 
 /// What it was that ended the measuring, and the exit code for it.
