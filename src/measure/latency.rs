@@ -19,22 +19,11 @@ pub struct Latencies {
     max_us: u64,
     min_us: u64,
     negative: u64,
-    most_negative_us: i64,
-    /// Values that the histogram could not grow to hold; none up to 2^63, but counted all the same.
-    over_range: u64,
 }
 
 impl Default for Latencies {
     fn default() -> Self {
-        Self {
-            histogram: empty_histogram(),
-            sum_us: 0,
-            max_us: 0,
-            min_us: u64::MAX,
-            negative: 0,
-            most_negative_us: 0,
-            over_range: 0,
-        }
+        Self { histogram: empty_histogram(), sum_us: 0, max_us: 0, min_us: u64::MAX, negative: 0 }
     }
 }
 
@@ -51,12 +40,10 @@ impl Latencies {
         }
         let Ok(value_us) = u64::try_from(latency_us) else {
             self.negative += count;
-            self.most_negative_us = self.most_negative_us.min(latency_us);
             return;
         };
-        if self.histogram.record_n(value_us, count).is_err() {
-            self.over_range += count;
-        }
+        // It grows to hold any value up to 2^63 and this one is at most that, so this can't fail.
+        let _ = self.histogram.record_n(value_us, count);
         self.sum_us += u128::from(value_us) * u128::from(count);
         self.max_us = self.max_us.max(value_us);
         self.min_us = self.min_us.min(value_us);
@@ -65,9 +52,8 @@ impl Latencies {
     /// Forgets all values and keeps the room for them.
     pub fn clear(&mut self) {
         self.histogram.reset();
-        let Self { histogram: _, sum_us, max_us, min_us, negative, most_negative_us, over_range } = self;
-        (*sum_us, *max_us, *min_us) = (0, 0, u64::MAX);
-        (*negative, *most_negative_us, *over_range) = (0, 0, 0);
+        let Self { histogram: _, sum_us, max_us, min_us, negative } = self;
+        (*sum_us, *max_us, *min_us, *negative) = (0, 0, u64::MAX, 0);
     }
 
     /// Adds another's values to these.
@@ -78,8 +64,6 @@ impl Latencies {
         self.max_us = self.max_us.max(other.max_us);
         self.min_us = self.min_us.min(other.min_us);
         self.negative += other.negative;
-        self.most_negative_us = self.most_negative_us.min(other.most_negative_us);
-        self.over_range += other.over_range;
     }
 
     /// The histogram itself, for a log.
@@ -110,11 +94,6 @@ impl Latencies {
     /// How many negative values were recorded.
     pub fn negative(&self) -> u64 {
         self.negative
-    }
-
-    /// How many values were too large for the histogram.
-    pub fn over_range(&self) -> u64 {
-        self.over_range
     }
 
     /// The nearest-rank percentile in microseconds: the smallest recorded value that at least
@@ -275,7 +254,7 @@ mod tests {
         let mut latencies = Latencies::default();
         latencies.record(i64::MAX, 1);
         latencies.record(1, 1);
-        assert_eq!((latencies.count(), latencies.over_range()), (2, 0));
+        assert_eq!(latencies.count(), 2);
         assert_eq!(latencies.summary().unwrap().max_us, i64::MAX as u64);
     }
 }

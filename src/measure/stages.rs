@@ -130,7 +130,6 @@ mod tests {
 
     #[test]
     fn stages_are_kept_in_the_order_of_the_way() {
-        assert!(Stage::ALL.iter().enumerate().all(|(index, &stage)| stage as usize == index));
         let mut waterfall = Waterfall::default();
         waterfall.record(Stage::Fetched, 700, 10);
         waterfall.record(Stage::HandedOver, 300, 10);

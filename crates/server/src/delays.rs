@@ -160,11 +160,6 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_kept_in_the_order_of_their_list() {
-        assert!(RequestKind::ALL.iter().enumerate().all(|(index, &kind)| kind as usize == index));
-    }
-
-    #[test]
     fn delays_are_written_as_they_are_given() {
         let mut delays = Delays::default();
         assert_eq!(delays.to_string(), "");

@@ -256,11 +256,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operations_are_kept_in_the_order_of_their_list() {
-        assert!(Operation::ALL.iter().enumerate().all(|(index, &operation)| operation as usize == index));
-    }
-
-    #[test]
     fn requests_are_sorted_by_method_key_and_condition() {
         for (method, uri, condition, operation) in [
             ("GET", "/bucket/q/_delta_log/0.json", None, Operation::Get),
