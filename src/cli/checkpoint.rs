@@ -38,7 +38,7 @@ pub(super) struct Args {
     requests_at_once: u16,
 
     /// Stop when standard input is closed, as a producer's do when the producer is gone
-    #[arg(long, env = "S3MQ_EXIT_ON_STDIN_EOF")]
+    #[arg(long, env = "S3MQ_EXIT_ON_STDIN_EOF", hide = true)]
     exit_on_stdin_eof: bool,
 
     #[command(flatten)]

@@ -58,6 +58,8 @@ enum Command {
     Serve(serve::Args),
     Check(check::Args),
     Preload(preload::Args),
+    // A producer starts it, people don't.
+    #[command(hide = true)]
     Checkpoint(checkpoint::Args),
     Merge(merge::Args),
 }

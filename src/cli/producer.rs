@@ -99,11 +99,11 @@ pub(super) struct RoleArgs {
 
     /// Clock readings that stamps count from, so that two processes of one host agree
     /// [default: read at start]
-    #[arg(long, env = "S3MQ_CLOCK_ANCHOR", value_name = "WALL_US:MONOTONIC_NS:BOOT_ID")]
+    #[arg(long, env = "S3MQ_CLOCK_ANCHOR", hide = true, value_name = "WALL_US:MONOTONIC_NS:BOOT_ID")]
     pub clock_anchor: Option<Anchor>,
 
     /// Stop when standard input is closed, as the bench's children do when the bench is gone
-    #[arg(long, env = "S3MQ_EXIT_ON_STDIN_EOF")]
+    #[arg(long, env = "S3MQ_EXIT_ON_STDIN_EOF", hide = true)]
     pub exit_on_stdin_eof: bool,
 }
 
