@@ -344,9 +344,9 @@ fn arguments(
     let mut flag = |name: &str, value: String| consumer.push(format!("{name}={value}"));
     flag("--start", first_version.map_or_else(|| "earliest".to_owned(), |version| version.to_string()));
     flag("--output-path", files.rows.display().to_string());
-    flag("--hlog-output", files.hlog.display().to_string());
+    flag("--hlog-output-path", files.hlog.display().to_string());
     if config.raw_output {
-        flag("--raw-output", files.raw.display().to_string());
+        flag("--raw-output-path", files.raw.display().to_string());
     }
     flag("--log-frequency", ((rate.per_second() / 2.0) as u64).max(1).to_string());
     flag("--warmup-seconds", config.warmup_seconds.to_string());

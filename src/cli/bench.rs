@@ -40,19 +40,19 @@ use s3mq_server::Server;
 #[derive(Debug, ClapArgs)]
 pub(super) struct Args {
     /// First rate, in messages a second, whole or fractional
-    #[arg(long, env = "S3MQ_RANGE_START", value_name = "PER_SECOND")]
+    #[arg(long, value_name = "PER_SECOND")]
     range_start: Rate,
 
     /// Last rate, included
-    #[arg(long, env = "S3MQ_RANGE_END", value_name = "PER_SECOND")]
+    #[arg(long, value_name = "PER_SECOND")]
     range_end: Rate,
 
     /// From one rate to the next
-    #[arg(long, env = "S3MQ_RANGE_STEP", value_name = "PER_SECOND")]
+    #[arg(long, value_name = "PER_SECOND")]
     range_step: Rate,
 
     /// How long each rate streams, in seconds
-    #[arg(long, env = "S3MQ_SECONDS_TO_STREAM", value_name = "SECONDS", default_value = "300")]
+    #[arg(long, value_name = "SECONDS", default_value = "300")]
     seconds_to_stream: Seconds,
 
     #[command(flatten)]
@@ -66,7 +66,7 @@ pub(super) struct Args {
 
     /// Age each rate's table before its roles start: add this many versions, each with a data file of one
     /// message, which are in no figure
-    #[arg(long, env = "S3MQ_PRELOAD_VERSIONS", value_name = "COUNT", default_value_t = 0,
+    #[arg(long, value_name = "COUNT", default_value_t = 0,
           value_parser = clap::value_parser!(u64).range(0..=MAX_VERSIONS))]
     preload_versions: u64,
 
@@ -78,38 +78,38 @@ pub(super) struct Args {
 
     /// Leave messages out of the figures that were due this long after the first, in seconds
     /// [default: a tenth of --seconds-to-stream, at most 30]
-    #[arg(long, env = "S3MQ_WARMUP_SECONDS", value_name = "SECONDS", value_parser = parse_warmup)]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_warmup)]
     warmup_seconds: Option<f64>,
 
     /// How long a consumer may take to catch up once its producer is through, in seconds; a rate that
     /// takes longer has collapsed. Time in which the store doesn't answer isn't counted
-    #[arg(long, env = "S3MQ_DRAIN_TIMEOUT_SECONDS", value_name = "SECONDS", default_value = "60")]
+    #[arg(long, value_name = "SECONDS", default_value = "60")]
     drain_timeout_seconds: Seconds,
 
     /// Directory for the results
-    #[arg(long, env = "S3MQ_OUTPUT_DIR", value_name = "DIR", default_value = "benchmark-results")]
+    #[arg(long, value_name = "DIR", default_value = "benchmark-results")]
     output_dir: PathBuf,
 
     /// Also write {rate}.raw.csv: every message's due and received time, in Unix microseconds
-    #[arg(long, env = "S3MQ_RAW_OUTPUT")]
+    #[arg(long)]
     raw_output: bool,
 
     /// Where in the bucket: each rate's table is at PREFIX/{rate}, which is emptied before and after. Nothing but
     /// objects of s3mq may be below PREFIX
-    #[arg(long, env = "S3MQ_PREFIX", value_name = "PREFIX", default_value = "adhoc/s3-messaging")]
+    #[arg(long, value_name = "PREFIX", default_value = "adhoc/s3-messaging")]
     prefix: Prefix,
 
     /// Prices of the store, as a TOML file: name, as_of, put_list_per_million, get_per_million,
     /// storage_gb_month, in US dollars [default: S3 Standard in us-east-1]
-    #[arg(long, env = "S3MQ_PRICES", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     prices: Option<PathBuf>,
 
     /// Leave the tables there
-    #[arg(long, env = "S3MQ_KEEP_DATA")]
+    #[arg(long)]
     keep_data: bool,
 
     /// Keep the embedded store's objects in files below this directory [default: in memory]
-    #[arg(long, env = "S3MQ_DATA_DIR", value_name = "DIR")]
+    #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
 
     #[command(flatten)]
@@ -122,11 +122,11 @@ pub(super) struct Args {
     faults: FaultArgs,
 
     /// Print the children's commands
-    #[arg(long, env = "S3MQ_VERBOSE")]
+    #[arg(long)]
     verbose: bool,
 
     /// Print no progress
-    #[arg(long, env = "S3MQ_QUIET")]
+    #[arg(long)]
     quiet: bool,
 
     #[command(flatten)]

@@ -14,11 +14,11 @@ use s3mq_queue::storage::{Prefix, Store, round_trips};
 #[derive(Debug, ClapArgs)]
 pub(super) struct Args {
     /// Where to write the objects that are tried with; they are deleted again
-    #[arg(long, env = "S3MQ_PREFIX", value_name = "PREFIX", default_value = "adhoc/s3-messaging")]
+    #[arg(long, value_name = "PREFIX", default_value = "adhoc/s3-messaging")]
     prefix: Prefix,
 
     /// How many round trips of each kind to measure
-    #[arg(long, env = "S3MQ_ROUND_TRIPS", value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..))]
     round_trips: u16,
 
     #[command(flatten)]

@@ -24,21 +24,21 @@ use s3mq_queue::{CheckpointAnswer, CheckpointBy, CheckpointOptions, Lake, make_c
 #[derive(Debug, ClapArgs)]
 pub(super) struct Args {
     /// The table: s3://BUCKET/PATH, or a PATH within the configured bucket
-    #[arg(long, env = "S3MQ_LAKE_PATH", value_name = "PATH")]
+    #[arg(long, value_name = "PATH")]
     lake_path: LakePath,
 
     /// The version, which has to be there
-    #[arg(long, env = "S3MQ_AT_VERSION", value_name = "VERSION")]
+    #[arg(long, value_name = "VERSION")]
     at_version: u64,
 
     /// Requests on their way at once
-    #[arg(long, env = "S3MQ_REQUESTS_AT_ONCE", value_name = "COUNT",
+    #[arg(long, value_name = "COUNT",
           default_value_t = CheckpointOptions::default().requests_at_once as u16,
           value_parser = clap::value_parser!(u16).range(1..))]
     requests_at_once: u16,
 
     /// Stop when standard input is closed, as a producer's do when the producer is gone
-    #[arg(long, env = "S3MQ_EXIT_ON_STDIN_EOF", hide = true)]
+    #[arg(long)]
     exit_on_stdin_eof: bool,
 
     #[command(flatten)]

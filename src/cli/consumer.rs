@@ -28,32 +28,32 @@ use s3mq_queue::{ConsumerOptions, Lake, Start};
 #[derive(Debug, ClapArgs)]
 pub(super) struct Args {
     /// The table: s3://BUCKET/PATH, or a PATH within the configured bucket
-    #[arg(long, env = "S3MQ_LAKE_PATH", value_name = "PATH")]
+    #[arg(long, value_name = "PATH")]
     lake_path: LakePath,
 
     /// CSV of latency percentiles over time; grows as FILE.partial [default: none is written]
-    #[arg(long, env = "S3MQ_OUTPUT_PATH", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     output_path: Option<PathBuf>,
 
     /// CSV of every message's due and received time, in Unix microseconds [default: none is written]
-    #[arg(long, env = "S3MQ_RAW_OUTPUT", value_name = "FILE")]
-    raw_output: Option<PathBuf>,
+    #[arg(long, value_name = "FILE")]
+    raw_output_path: Option<PathBuf>,
 
     /// HdrHistogram interval log: a histogram of latencies an interval, and one a stage, in microseconds
     /// [default: none is written]
-    #[arg(long, env = "S3MQ_HLOG_OUTPUT", value_name = "FILE")]
-    hlog_output: Option<PathBuf>,
+    #[arg(long, value_name = "FILE")]
+    hlog_output_path: Option<PathBuf>,
 
     /// End after this many messages [default: when the producers end their streams]
-    #[arg(long, env = "S3MQ_EXPECTED_MESSAGES", value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     expected_messages: Option<u64>,
 
     /// How many producers' ends of stream to wait for, without --expected-messages
-    #[arg(long, env = "S3MQ_PRODUCERS", value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     producers: u16,
 
     /// Messages between two rows of the CSV
-    #[arg(long, env = "S3MQ_LOG_FREQUENCY", value_name = "COUNT", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "COUNT", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     log_frequency: u64,
 
     #[command(flatten)]
@@ -66,39 +66,39 @@ pub(super) struct Args {
     percentiles: PercentileArgs,
 
     /// Where to begin: `earliest`, `latest`, or a version
-    #[arg(long, env = "S3MQ_START", value_name = "WHERE", default_value = "earliest", value_parser = parse_start)]
+    #[arg(long, value_name = "WHERE", default_value = "earliest", value_parser = parse_start)]
     start: Start,
 
     /// Leave messages out of the figures that were due this long after the first, in seconds
-    #[arg(long, env = "S3MQ_WARMUP_SECONDS", value_name = "SECONDS", default_value = "0", value_parser = parse_warmup)]
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = parse_warmup)]
     warmup_seconds: f64,
 
     /// Before the first message: give up when none came for this long, in seconds. Time in which the store doesn't
     /// answer isn't counted
-    #[arg(long, env = "S3MQ_WAIT_TIMEOUT_SECONDS", value_name = "SECONDS", default_value = "300")]
+    #[arg(long, value_name = "SECONDS", default_value = "300")]
     wait_timeout_seconds: Seconds,
 
     /// After the first message: give up when nothing came for this long, in seconds. Time in which the store doesn't
     /// answer isn't counted
-    #[arg(long, env = "S3MQ_DRAIN_TIMEOUT_SECONDS", value_name = "SECONDS", default_value = "60")]
+    #[arg(long, value_name = "SECONDS", default_value = "60")]
     drain_timeout_seconds: Seconds,
 
     #[command(flatten)]
     poll: PollArgs,
 
     /// Messages that may be fetched and not delivered yet
-    #[arg(long, env = "S3MQ_PERMITS", value_name = "COUNT", default_value_t = ConsumerOptions::default().permits as u64,
+    #[arg(long, value_name = "COUNT", default_value_t = ConsumerOptions::default().permits as u64,
           value_parser = clap::value_parser!(u64).range(1..), help_heading = "Flow")]
-    permits: u64,
+    max_inflight_messages: u64,
 
     /// Bytes of data files that may be fetched and not delivered yet
-    #[arg(long, env = "S3MQ_MAX_INFLIGHT_BYTES", value_name = "BYTES",
+    #[arg(long, value_name = "BYTES",
           default_value_t = ConsumerOptions::default().max_inflight_bytes as u64,
           value_parser = clap::value_parser!(u64).range(1..), help_heading = "Flow")]
     max_inflight_bytes: u64,
 
     /// Go on past a version that removes rows, instead of stopping
-    #[arg(long, env = "S3MQ_IGNORE_REMOVES", help_heading = "Flow")]
+    #[arg(long, help_heading = "Flow")]
     ignore_removes: bool,
 
     #[command(flatten)]
@@ -137,7 +137,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         queue: ConsumerOptions {
             start: args.start,
             poll: args.poll.policy(&args.commit)?,
-            permits: args.permits as usize,
+            permits: args.max_inflight_messages as usize,
             max_inflight_bytes: args.max_inflight_bytes as usize,
             ignore_removes: args.ignore_removes,
             anchor: anchor.clone(),
@@ -230,8 +230,8 @@ fn verdict(args: &Args, summary: &ConsumerSummary) -> Result<Exit, Failure> {
 fn one_file_each(args: &Args) -> Result<(), Failure> {
     let files = [
         ("--output-path", &args.output_path),
-        ("--raw-output", &args.raw_output),
-        ("--hlog-output", &args.hlog_output),
+        ("--raw-output-path", &args.raw_output_path),
+        ("--hlog-output-path", &args.hlog_output_path),
     ];
     for (index, (flag, path)) in files.iter().enumerate() {
         for (other, taken) in &files[..index] {
@@ -262,9 +262,9 @@ impl Files {
         };
         Ok(Self {
             rows: args.output_path.as_ref().map(|path| RateCsv::new(create(path)?)).transpose()?,
-            raw: args.raw_output.as_ref().map(|path| RawCsv::new(create(path)?)).transpose()?,
+            raw: args.raw_output_path.as_ref().map(|path| RawCsv::new(create(path)?)).transpose()?,
             percentiles: args.percentiles.percentiles.clone(),
-            hlog: args.hlog_output.as_ref().map(|path| Hlog::new(create(path)?)).transpose()?,
+            hlog: args.hlog_output_path.as_ref().map(|path| Hlog::new(create(path)?)).transpose()?,
         })
     }
 

@@ -13,7 +13,7 @@ pub(super) struct DelayArgs {
     /// Make the embedded store's requests of a kind take this much longer, in ms, s or us: data-put,
     /// commit-put, commit-get, data-get or list, as in commit-put=200ms. Several, or separated by
     /// commas. It tries out the measuring, not a store
-    #[arg(long, env = "S3MQ_DELAY", value_name = "KIND=DURATION", value_delimiter = ',', value_parser = parse)]
+    #[arg(long, value_name = "KIND=DURATION", value_delimiter = ',', value_parser = parse)]
     delay: Vec<Delay>,
 }
 

@@ -14,7 +14,7 @@ use s3mq_server::{FaultCount, Faults, FaultsError};
 pub(super) struct FaultArgs {
     /// What the embedded store does wrong on purpose, as a TOML file of rules: delays, refusals, resets,
     /// lost answers, stalls and more, by request (docs/faults.md)
-    #[arg(long, env = "S3MQ_FAULTS", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     faults: Option<PathBuf>,
 }
 

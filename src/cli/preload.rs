@@ -24,11 +24,11 @@ use s3mq_queue::{Lake, PreloadOptions, preload};
 #[derive(Debug, ClapArgs)]
 pub(super) struct Args {
     /// The table: s3://BUCKET/PATH, or a PATH within the configured bucket; created where it isn't there
-    #[arg(long, env = "S3MQ_LAKE_PATH", value_name = "PATH")]
+    #[arg(long, value_name = "PATH")]
     lake_path: LakePath,
 
     /// How many versions to add
-    #[arg(long, env = "S3MQ_VERSIONS", value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=MAX_VERSIONS))]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=MAX_VERSIONS))]
     versions: u64,
 
     #[command(flatten)]

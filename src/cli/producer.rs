@@ -24,25 +24,19 @@ use s3mq_queue::storage::{LakePath, Store};
 #[derive(Debug, ClapArgs)]
 pub(super) struct Args {
     /// The table: s3://BUCKET/PATH, or a PATH within the configured bucket
-    #[arg(long, env = "S3MQ_LAKE_PATH", value_name = "PATH")]
+    #[arg(long, value_name = "PATH")]
     lake_path: LakePath,
 
     /// Messages a second, whole or fractional, or `max`: as fast as the queue takes them
-    #[arg(long, env = "S3MQ_RATE", value_name = "PER_SECOND")]
+    #[arg(long, value_name = "PER_SECOND")]
     rate: RateArg,
 
     /// How long to send, in seconds; rate times seconds, rounded once, is how many messages are sent
-    #[arg(
-        long,
-        env = "S3MQ_SECONDS_TO_STREAM",
-        value_name = "SECONDS",
-        required_unless_present = "messages",
-        conflicts_with = "messages"
-    )]
+    #[arg(long, value_name = "SECONDS", required_unless_present = "messages", conflicts_with = "messages")]
     seconds_to_stream: Option<Seconds>,
 
     /// How many messages to send, in place of --seconds-to-stream
-    #[arg(long, env = "S3MQ_MESSAGES", value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     messages: Option<u64>,
 
     #[command(flatten)]
@@ -58,18 +52,12 @@ pub(super) struct Args {
     timeline: TimelineArgs,
 
     /// This producer's id; its rows carry it
-    #[arg(
-        long,
-        env = "S3MQ_PRODUCER_ID",
-        value_name = "ID",
-        default_value_t = 0,
-        allow_negative_numbers = true
-    )]
+    #[arg(long, value_name = "ID", default_value_t = 0, allow_negative_numbers = true)]
     producer_id: i32,
 
     /// How long after the schedule's end a producer that fell behind goes on, in seconds; what isn't handed
     /// over by then is not sent
-    #[arg(long, env = "S3MQ_GRACE_SECONDS", value_name = "SECONDS", default_value = "60")]
+    #[arg(long, value_name = "SECONDS", default_value = "60")]
     grace_seconds: Seconds,
 
     #[command(flatten)]
@@ -90,20 +78,20 @@ pub(super) struct Args {
 #[command(next_help_heading = "Process")]
 pub(super) struct RoleArgs {
     /// Don't try the store out before starting
-    #[arg(long, env = "S3MQ_NO_PREFLIGHT")]
+    #[arg(long)]
     pub no_preflight: bool,
 
     /// Print no progress
-    #[arg(long, env = "S3MQ_QUIET")]
+    #[arg(long)]
     pub quiet: bool,
 
     /// Clock readings that stamps count from, so that two processes of one host agree
     /// [default: read at start]
-    #[arg(long, env = "S3MQ_CLOCK_ANCHOR", hide = true, value_name = "WALL_US:MONOTONIC_NS:BOOT_ID")]
+    #[arg(long, value_name = "WALL_US:MONOTONIC_NS:BOOT_ID")]
     pub clock_anchor: Option<Anchor>,
 
     /// Stop when standard input is closed, as the bench's children do when the bench is gone
-    #[arg(long, env = "S3MQ_EXIT_ON_STDIN_EOF", hide = true)]
+    #[arg(long)]
     pub exit_on_stdin_eof: bool,
 }
 

@@ -22,35 +22,35 @@ use s3mq_server::{Config, Credentials, Limits, Proxy, ProxyConfig, Server, Upstr
 #[derive(Debug, ClapArgs)]
 pub(super) struct Args {
     /// Address to listen on; port 0 takes a free one
-    #[arg(long, env = "S3MQ_LISTEN", value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
 
     /// Keep objects in files below this directory [default: in memory]
-    #[arg(long, env = "S3MQ_DATA_DIR", value_name = "DIR")]
+    #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
 
     /// Bucket that is created at start [default: s3mq]
-    #[arg(long, env = "S3MQ_BUCKET", value_name = "NAME")]
+    #[arg(long, value_name = "NAME")]
     bucket: Option<String>,
 
     /// The most that an object may have, in MiB, and all parts of a multipart upload together
-    #[arg(long, env = "S3MQ_MAX_OBJECT_MIB", value_name = "MIB", default_value_t = 1024,
+    #[arg(long, value_name = "MIB", default_value_t = 1024,
           value_parser = clap::value_parser!(u64).range(1..=5120))]
     max_object_mib: u64,
 
     /// The most that is held in memory, in MiB: objects without --data-dir, unfinished uploads, the list of objects.
     /// A write beyond it is answered 400, InsufficientStorage [default: three quarters of the machine's memory]
-    #[arg(long, env = "S3MQ_MAX_MEMORY_MIB", value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     max_memory_mib: Option<u64>,
 
     /// Be no store, but a proxy before this one, http://host:port, so that --faults and --delay are put in
     /// front of it; bucket and keys are that store's. Before one that speaks https alone, start something that takes
     /// the TLS off, such as stunnel as a client
-    #[arg(long, env = "S3MQ_PROXY", value_name = "URL")]
+    #[arg(long, value_name = "URL")]
     proxy: Option<Upstream>,
 
     /// Stop when standard input is closed, as a program that starts it may want
-    #[arg(long, env = "S3MQ_EXIT_ON_STDIN_EOF")]
+    #[arg(long)]
     exit_on_stdin_eof: bool,
 
     #[command(flatten)]

@@ -42,47 +42,47 @@ impl BackendArg {
 #[command(next_help_heading = "Store")]
 pub struct StorageArgs {
     /// Kind of store [default: minio where MINIO_S3_ENDPOINT is set, else embedded]
-    #[arg(long, env = "S3MQ_S3_BACKEND", value_enum)]
+    #[arg(long, value_enum)]
     pub s3_backend: Option<BackendArg>,
 
     /// Base URL of the server, http://HOST:PORT or https://HOST, with a path where a reverse proxy has the store
     /// below one (https://HOST/PATH)
-    #[arg(long, env = "S3MQ_ENDPOINT", value_name = "URL", hide_env_values = true)]
+    #[arg(long, value_name = "URL", hide_env_values = true)]
     pub endpoint: Option<String>,
 
     /// Bucket
-    #[arg(long, env = "S3MQ_BUCKET", value_name = "NAME")]
+    #[arg(long, value_name = "NAME")]
     pub bucket: Option<String>,
 
     /// Region that requests are signed for [default: MINIO_S3_REGION or, for s3, AWS_REGION or
     /// AWS_DEFAULT_REGION, else us-east-1]
-    #[arg(long, env = "S3MQ_REGION", value_name = "NAME")]
+    #[arg(long, value_name = "NAME")]
     pub region: Option<String>,
 
     /// Also believe certificates that are signed by the authorities in this PEM file
-    #[arg(long, env = "S3MQ_CA_CERT", value_name = "FILE", conflicts_with = "insecure")]
+    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
     pub ca_cert: Option<PathBuf>,
 
     /// Believe any certificate: whoever answers is taken for the store
-    #[arg(long, env = "S3MQ_INSECURE")]
+    #[arg(long)]
     pub insecure: bool,
 
     /// Create the bucket if it isn't there
-    #[arg(long, env = "S3MQ_CREATE_BUCKET")]
+    #[arg(long)]
     pub create_bucket: bool,
 
     /// Longest that one attempt of a request may take, in seconds; 8 at most before a run starts
-    #[arg(long, env = "S3MQ_REQUEST_TIMEOUT_SECONDS", value_name = "SECONDS", default_value = "30")]
+    #[arg(long, value_name = "SECONDS", default_value = "30")]
     pub request_timeout_seconds: Seconds,
 
     /// Longest that one request is retried while the store answers others, in seconds; 12 at most before a run
     /// starts, whatever --stall-timeout-seconds is
-    #[arg(long, env = "S3MQ_RETRY_TIMEOUT_SECONDS", value_name = "SECONDS", default_value = "60")]
+    #[arg(long, value_name = "SECONDS", default_value = "60")]
     pub retry_timeout_seconds: Seconds,
 
     /// Longest that a role goes on without any answer from the store, in seconds: until then everything that
     /// failed is asked again, beyond --retry-timeout-seconds, and no other deadline counts the time
-    #[arg(long, env = "S3MQ_STALL_TIMEOUT_SECONDS", value_name = "SECONDS", default_value = "120")]
+    #[arg(long, value_name = "SECONDS", default_value = "120")]
     pub stall_timeout_seconds: Seconds,
 }
 

@@ -13,7 +13,7 @@ use s3mq_server::Model;
 pub(super) struct ModelArgs {
     /// Let the embedded store take the times of another, drawn from published figures: s3-standard, s3-express,
     /// minio-lan, or a TOML file of your own. Results say that they are modelled (docs/store-models.md)
-    #[arg(long, env = "S3MQ_STORE_MODEL", value_name = "MODEL|FILE")]
+    #[arg(long, value_name = "MODEL|FILE")]
     store_model: Option<String>,
 }
 

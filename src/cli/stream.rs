@@ -43,11 +43,11 @@ pub(super) enum ArrivalArg {
 #[derive(Clone, Debug, Args)]
 pub(super) struct ArrivalArgs {
     /// How messages are spread over time
-    #[arg(long, env = "S3MQ_ARRIVAL", value_enum, default_value = "uniform")]
+    #[arg(long, value_enum, default_value = "uniform")]
     pub arrival: ArrivalArg,
 
     /// Seed of --arrival poisson; the same seed gives the same times
-    #[arg(long, env = "S3MQ_SEED", value_name = "NUMBER", default_value_t = 0)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub seed: u64,
 }
 
@@ -74,7 +74,7 @@ pub(super) enum PollArg {
 #[derive(Clone, Debug, Args)]
 pub(super) struct CommitArgs {
     /// Producers' commit interval, in milliseconds
-    #[arg(long, env = "S3MQ_AUTOCOMMIT_DURATION_MS", value_name = "MS", default_value_t = 1000,
+    #[arg(long, value_name = "MS", default_value_t = 1000,
           value_parser = clap::value_parser!(u64).range(1..=86_400_000))]
     pub autocommit_duration_ms: u64,
 }
@@ -90,7 +90,7 @@ impl CommitArgs {
 pub(super) struct WriteArgs {
     /// Also write to a table that s3mq didn't create, or create one where others have files. Otherwise both are
     /// refused
-    #[arg(long, env = "S3MQ_APPEND_TO_EXISTING")]
+    #[arg(long)]
     pub append_to_existing: bool,
 }
 
@@ -99,7 +99,7 @@ pub(super) struct WriteArgs {
 pub(super) struct CheckpointArgs {
     /// Versions of the table from one checkpoint to the next; 0 makes none. They are made beside the commits,
     /// with connections of their own
-    #[arg(long, env = "S3MQ_CHECKPOINT_INTERVAL", value_name = "VERSIONS", default_value_t = ProducerOptions::default().checkpoint_interval)]
+    #[arg(long, value_name = "VERSIONS", default_value_t = ProducerOptions::default().checkpoint_interval)]
     pub checkpoint_interval: u64,
 }
 
@@ -115,7 +115,7 @@ fn parse_interval(text: &str) -> Result<Seconds, String> {
 #[derive(Clone, Debug, Args)]
 pub(super) struct TimelineArgs {
     /// Length of the timeline's intervals, in seconds, at least 0.01
-    #[arg(long, env = "S3MQ_INTERVAL_SECONDS", value_name = "SECONDS", default_value = "1", value_parser = parse_interval)]
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_interval)]
     pub interval_seconds: Seconds,
 }
 
@@ -123,7 +123,7 @@ pub(super) struct TimelineArgs {
 #[derive(Clone, Debug, Args)]
 pub(super) struct PercentileArgs {
     /// Percentiles in the extra files (intervals, JSON, summary); {rate}.csv always has 50,75,85,95,99
-    #[arg(long, env = "S3MQ_PERCENTILES", value_name = "LIST", default_value_t = Percentiles::default())]
+    #[arg(long, value_name = "LIST", default_value_t = Percentiles::default())]
     pub percentiles: Percentiles,
 }
 
@@ -132,15 +132,15 @@ pub(super) struct PercentileArgs {
 #[command(next_help_heading = "Messages")]
 pub struct MessageArgs {
     /// Bytes a message, at least 17 [default: the 17 bytes of the stamp alone]
-    #[arg(long, env = "S3MQ_MESSAGE_SIZE", value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES")]
     pub message_size: Option<usize>,
 
     /// What fills a message up to its size
-    #[arg(long, env = "S3MQ_PAYLOAD", value_enum, default_value = "text")]
+    #[arg(long, value_enum, default_value = "text")]
     pub payload: PaddingArg,
 
     /// Encoding of the Parquet column `data`
-    #[arg(long, env = "S3MQ_DATA_ENCODING", value_enum, default_value = "plain")]
+    #[arg(long, value_enum, default_value = "plain")]
     pub data_encoding: EncodingArg,
 }
 
@@ -187,12 +187,12 @@ impl MessageArgs {
 #[command(next_help_heading = "Polling")]
 pub(super) struct PollArgs {
     /// When the consumer asks for the next version
-    #[arg(long, env = "S3MQ_POLL", value_enum, default_value = "adaptive")]
+    #[arg(long, value_enum, default_value = "adaptive")]
     pub poll: PollArg,
 
     /// Pause between two questions of --poll fixed, in milliseconds [default: a tenth of
     /// --autocommit-duration-ms, at least 1]
-    #[arg(long, env = "S3MQ_POLL_INTERVAL_MS", value_name = "MS",
+    #[arg(long, value_name = "MS",
           value_parser = clap::value_parser!(u64).range(1..=86_400_000))]
     pub poll_interval_ms: Option<u64>,
 }

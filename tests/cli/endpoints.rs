@@ -12,14 +12,13 @@ const BENCH: &str = "bench --range-start 100 --range-end 100 --range-step 1 --se
                      --autocommit-duration-ms 100 --quiet";
 
 /// Every command that needs a store, in an order in which each finds what it needs.
-const COMMANDS: [&str; 7] = [
+const COMMANDS: [&str; 6] = [
     "check --round-trips 1",
     BENCH,
     "preload --lake-path queue --versions 3 --quiet",
     "checkpoint --lake-path queue --at-version 2",
     "producer --lake-path queue --rate max --messages 10 --checkpoint-interval 2",
     "consumer --lake-path queue",
-    "layers --rounds 1 --seconds 0.1 --rate 500 --batch-messages 100 --output layers.json --quiet",
 ];
 
 /// Every command works with what `change` makes of it.

@@ -173,7 +173,7 @@ fn an_interrupted_consumer_leaves_a_partial_file() {
     let command = "producer --lake-path long --rate 100 --seconds-to-stream 50 --autocommit-duration-ms 100";
     let _producer = store.s3mq(command).spawn();
     let command =
-        "consumer --lake-path long --output-path long.csv --raw-output long.raw.csv --log-frequency 1";
+        "consumer --lake-path long --output-path long.csv --raw-output-path long.raw.csv --log-frequency 1";
     let mut consumer = store.s3mq(command).spawn();
     consumer.wait_for_progress();
     consumer.signal(Signal::TERM);

@@ -193,17 +193,18 @@ fn results_that_cannot_be_written_are_refused() {
 
 #[test]
 fn a_result_file_whose_name_is_taken_by_a_directory_is_refused() {
-    for flag in ["--output-path", "--raw-output"] {
+    for flag in ["--output-path", "--raw-output-path"] {
         with_variables("consumer --lake-path queue").arg(flag).arg(".").run().refuses(&["directory"]);
     }
 }
 
 #[test]
 fn two_results_in_one_file_are_refused() {
-    for files in ["--output-path a.csv --raw-output a.csv", "--raw-output a --hlog-output ./a"] {
+    for files in ["--output-path a.csv --raw-output-path a.csv", "--raw-output-path a --hlog-output-path ./a"]
+    {
         with_variables(&format!("consumer --lake-path queue {files}"))
             .run()
-            .refuses(&["same file", "--raw-output"]);
+            .refuses(&["same file", "--raw-output-path"]);
     }
 }
 

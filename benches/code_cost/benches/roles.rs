@@ -78,7 +78,7 @@ fn consumer(run: &str) -> Command {
     let pause = COMPLETE_AFTER_MS.to_string();
     role(run, "consumer", COMMIT_MS)
         // One file at a time, so that how many connections there are isn't a race.
-        .args(["--poll", "fixed", "--poll-interval-ms", &pause, "--permits", "1"])
+        .args(["--poll", "fixed", "--poll-interval-ms", &pause, "--max-inflight-messages", "1"])
         .setup_parallel(true)
         .build()
 }

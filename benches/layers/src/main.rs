@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Parser;
 use s3mq::cli::given_file::{self, cannot_use};
 use s3mq::cli::storage::{self, BackendArg, StorageArgs};
-use s3mq::cli::{Failure, MessageArgs, VERSION, execute, interrupted, say, signals};
+use s3mq::cli::{Failure, MessageArgs, VERSION, execute, interrupted, parse, say, signals};
 use s3mq::exit::Exit;
 use s3mq::producer::MAX_BATCH_BYTES;
 use s3mq::report::{PartialFile, prepare_file};
@@ -28,46 +28,46 @@ use s3mq_server::memory_bytes;
 #[command(name = "s3mq-layers", version = VERSION)]
 struct Args {
     /// Rate at which latency is measured, in messages a second; messages a second are measured without one
-    #[arg(long, env = "S3MQ_RATE", value_name = "PER_SECOND", default_value = "10000")]
+    #[arg(long, value_name = "PER_SECOND", default_value = "10000")]
     rate: Rate,
 
     /// Commit interval at that rate, in milliseconds
-    #[arg(long, env = "S3MQ_AUTOCOMMIT_DURATION_MS", value_name = "MS", default_value_t = 20,
+    #[arg(long, value_name = "MS", default_value_t = 20,
           value_parser = clap::value_parser!(u64).range(1..=86_400_000))]
     autocommit_duration_ms: u64,
 
     /// Messages of a batch where messages a second are measured
-    #[arg(long, env = "S3MQ_BATCH_MESSAGES", value_name = "COUNT", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "COUNT", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
     batch_messages: u64,
 
     /// The least that each measured run lasts, in seconds
-    #[arg(long, env = "S3MQ_SECONDS", value_name = "SECONDS", default_value = "5")]
+    #[arg(long, value_name = "SECONDS", default_value = "5")]
     seconds: Seconds,
 
     /// Rounds; with a single one, nothing can be told apart
-    #[arg(long, env = "S3MQ_ROUNDS", value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
 
     /// Pause of all readers after asking for something that isn't there yet, in milliseconds
-    #[arg(long, env = "S3MQ_POLL_INTERVAL_MS", value_name = "MS", default_value_t = 1,
+    #[arg(long, value_name = "MS", default_value_t = 1,
           value_parser = clap::value_parser!(u64).range(1..=86_400_000))]
     poll_interval_ms: u64,
 
     /// Results, as JSON; what the file has as `code_cost` stays in it
-    #[arg(long, env = "S3MQ_OUTPUT", value_name = "FILE", default_value = "benches/results/layers.json")]
+    #[arg(long, value_name = "FILE", default_value = "benches/results/layers.json")]
     output: PathBuf,
 
     /// Page whose tables, between two marks, are made anew [default: none]
-    #[arg(long, env = "S3MQ_PAGE", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     page: Option<PathBuf>,
 
     /// Where in the bucket to write, at PREFIX/{layer}: nothing but objects of s3mq may be there, which are deleted
     /// before and after
-    #[arg(long, env = "S3MQ_PREFIX", value_name = "PREFIX", default_value = "adhoc/s3-messaging/layers")]
+    #[arg(long, value_name = "PREFIX", default_value = "adhoc/s3-messaging/layers")]
     prefix: Prefix,
 
     /// Print no progress
-    #[arg(long, env = "S3MQ_QUIET")]
+    #[arg(long)]
     quiet: bool,
 
     #[command(flatten)]
@@ -81,7 +81,7 @@ fn main() -> ExitCode {
     if OwnStore::is_meant() {
         return execute(OwnStore::serve());
     }
-    execute(run(Args::parse()))
+    execute(run(parse()))
 }
 
 async fn run(args: Args) -> Result<Exit, Failure> {
