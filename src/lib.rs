@@ -4,6 +4,7 @@
 //! put together is described in ARCHITECTURE.md.
 
 pub mod bench;
+mod child;
 pub mod cli;
 pub mod consumer;
 pub mod events;

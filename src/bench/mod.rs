@@ -6,7 +6,6 @@
 //! loses nothing. Whatever happens to the bench, no child is left: they are killed when a child is
 //! dropped, and they end by themselves when their standard input closes.
 
-mod child;
 mod files;
 mod growth;
 mod patience;

@@ -1,11 +1,11 @@
 //! Ageing a rate's table before its roles start, by `s3mq preload` as a child process: what it takes of
 //! memory and connections is gone when the measuring begins.
 
-use std::process::ExitStatus;
+use std::process::{ExitStatus, Stdio};
 
-use super::child::{Child, Said};
 use super::patience::{Silence, Ticks};
 use super::{BenchError, Config, Console, step};
+use crate::child::{Child, Said};
 use crate::events::Event;
 use crate::stop::Stop;
 use crate::units::Rate;
@@ -28,7 +28,7 @@ pub(super) async fn run(
     let failed = |problem: String| BenchError::Role { rate, role: ROLE, problem };
     let arguments = arguments(config, prefix);
     console.preload_started(rate, versions, &format!("s3mq {}", arguments.join(" ")));
-    let mut child = Child::start(ROLE, &arguments, &config.flags.environment)
+    let mut child = Child::start(ROLE, &arguments, &config.flags.environment, Stdio::piped())
         .map_err(|error| failed(format!("could not be started: {error}")))?;
     let outcome = watch(&mut child, step::silence(config), stop, console).await;
     match outcome {

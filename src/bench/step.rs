@@ -1,14 +1,14 @@
 //! One rate: the consumer first, the producer once it is ready, then both to their end.
 
 use std::fmt;
-use std::process::ExitStatus;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use super::child::{Child, Said};
 use super::growth::growth;
 use super::patience::{Drain, Silence, Ticks, sleep_until};
 use super::verdict::{Evidence, verdict};
 use super::{BenchError, Config, Console, Files, preload};
+use crate::child::{Child, Said};
 use crate::events::{ConsumerSummary, Ended, Event, Mark, ProducerSummary, ReceivedInterval, SentInterval};
 use crate::exit::Exit;
 use crate::report::{Cost, FaultCount, RssGrowth, StepReport, TimelineRow, Usage, join};
@@ -80,10 +80,8 @@ pub(super) async fn run(
     console.step_started(rate, messages, &shown);
 
     let start = |role, arguments: &[String]| {
-        Child::start(role, arguments, &config.flags.environment).map_err(|error| BenchError::Role {
-            rate,
-            role,
-            problem: format!("could not be started: {error}"),
+        Child::start(role, arguments, &config.flags.environment, Stdio::piped()).map_err(|error| {
+            BenchError::Role { rate, role, problem: format!("could not be started: {error}") }
         })
     };
     let mut consumer = start("consumer", &consumer_arguments)?;

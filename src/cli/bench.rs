@@ -15,6 +15,7 @@ use super::failure::Failure;
 use super::faults::{FaultArgs, fired};
 use super::given_file;
 use super::preload::MAX_VERSIONS;
+use super::role::interrupted;
 use super::signals;
 use super::storage::{self, BackendArg, StorageArgs};
 use super::store_model::{ModelArgs, described};
@@ -239,7 +240,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     };
     let connected = tokio::select! {
         connected = work => connected.inspect_err(|_| say_faults("before the first rate: ", &faults()))?,
-        () = stop.wait() => return Err(super::producer::interrupted()),
+        () = stop.wait() => return Err(interrupted()),
     };
     let swept = bench::run(&config, &connected, stop, &mut console, &faults, &mut steps).await;
     drop(console);

@@ -4,7 +4,7 @@ use clap::Args as ClapArgs;
 
 use super::console::say;
 use super::failure::Failure;
-use super::producer::interrupted;
+use super::role::interrupted;
 use super::signals;
 use super::storage::{self, StorageArgs};
 use crate::exit::Exit;

@@ -4,14 +4,14 @@ use std::process::Stdio;
 use std::sync::Arc;
 
 use clap::Args as ClapArgs;
-use tokio::process::Command;
 
 use super::console::emit;
 use super::failure::Failure;
-use super::producer::{interrupted, report};
+use super::role::{interrupted, report};
 use super::signals;
 use super::storage::StorageArgs;
 use super::stream::WriteArgs;
+use crate::child::{Child, Said};
 use crate::events::Event;
 use crate::exit::Exit;
 use s3mq_queue::storage::{LakePath, Requests, Store};
@@ -100,20 +100,20 @@ pub(super) fn by_a_process(lake_path: &LakePath, write: WriteArgs, storage: &Sto
 
 /// Runs the command to its end; secrets are in the environment that it inherits.
 async fn start(arguments: &[String]) -> std::io::Result<CheckpointAnswer> {
-    let mut child = Command::new(std::env::current_exe()?)
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()?;
-    // Closed when we are gone, however that came.
-    let _stdin = child.stdin.take();
-    let output = child.wait_with_output().await?;
-    let last = output.stdout.trim_ascii().rsplit(|&byte| byte == b'\n').next().unwrap_or_default();
-    Ok(match serde_json::from_slice(last) {
-        Ok(Event::Checkpointed { requests, .. }) => (requests, Ok(())),
-        Ok(Event::Failed { error, requests, .. }) => (requests.unwrap_or_default(), Err(error)),
-        _ => (Requests::default(), Err(format!("it ended early ({})", output.status))),
-    })
+    // What it logs is of its failure, which comes as an event.
+    let mut child = Child::start("checkpoint", arguments, &[], Stdio::null())?;
+    let mut answer = None;
+    loop {
+        match child.next().await? {
+            Said::Event(Event::Checkpointed { requests, .. }) => answer = Some((requests, Ok(()))),
+            Said::Event(Event::Failed { error, requests, .. }) => {
+                answer = Some((requests.unwrap_or_default(), Err(error)));
+            }
+            Said::Event(_) => {}
+            Said::Ended(status) => {
+                let early = || (Requests::default(), Err(format!("it ended early ({status})")));
+                return Ok(answer.unwrap_or_else(early));
+            }
+        }
+    }
 }

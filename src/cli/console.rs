@@ -127,8 +127,15 @@ impl Progress {
         }
     }
 
-    /// It is this many messages far.
-    pub(super) fn messages(&mut self, done: u64) {
+    /// Tells what a role says: as a line of JSON, and how far it is.
+    pub(super) fn tell(&mut self, event: &Event) {
+        if let Event::Progress { messages, .. } = event {
+            self.messages(*messages);
+        }
+        emit(event);
+    }
+
+    fn messages(&mut self, done: u64) {
         let text = match self.total {
             Some(total) => format!("{} of {} messages", grouped(done), grouped(total)),
             None => format!("{} messages", grouped(done)),

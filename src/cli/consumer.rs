@@ -1,25 +1,24 @@
 //! `s3mq consumer`.
 
-use std::io;
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
 
 use super::console::{Progress, emit};
 use super::failure::Failure;
-use super::producer::{RoleArgs, give_up, interrupted, report};
-use super::signals;
-use super::storage::{self, StorageArgs};
+use super::role::{RoleArgs, report};
+use super::storage::StorageArgs;
 use super::stream::{CommitArgs, PercentileArgs, PollArgs, TimelineArgs};
-use crate::consumer::{self, Config, Interval, Sink};
-use crate::events::{ConsumerSummary, Ended, Event, ReceivedInterval};
+use crate::consumer::{self, Config, Sink};
+use crate::events::{ConsumerSummary, Ended, Event};
 use crate::exit::Exit;
-use crate::machine::{rss_bytes, watch_pauses};
-use crate::measure::{PercentileRow, Percentiles};
+use crate::machine::watch_pauses;
+use crate::measure::{PercentileRow, Sample};
 use crate::report::{Hlog, PartialFile, RateCsv, RawCsv, prepare_file};
 use crate::units::Seconds;
-use s3mq_queue::storage::{LakePath, Store};
-use s3mq_queue::{ConsumerOptions, Lake, Start};
+use s3mq_queue::storage::LakePath;
+use s3mq_queue::{ConsumerOptions, Start};
 
 /// Receive a table's messages and write their latency percentiles
 ///
@@ -153,39 +152,20 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         percentiles: args.percentiles.percentiles.clone(),
         anchor,
     };
-    let store = args.storage.resolve_lake(&args.lake_path)?;
+    let role = args.role.begin(&args.lake_path, &args.storage)?;
     one_file_each(&args)?;
-    let mut files =
-        Files::create(&args).map_err(|error| Failure::usage(format!("cannot write results: {error}")))?;
-    let stop = signals::watch(args.role.exit_on_stdin_eof)?;
-    let mut progress = Progress::new("consumer".to_owned(), args.expected_messages, args.role.quiet);
-    let prefix = args.lake_path.prefix.clone();
-
-    let mut stopped = stop.clone();
-    let work = async {
-        if !args.role.no_preflight {
-            storage::preflight(&store, &prefix, args.storage.create_bucket, |_| {}).await?;
-        }
-        let lake = Lake::new(&Store::connect(store).await?, prefix)?;
-        let summary = consumer::run(config, &lake, stop, &mut files, |event| {
-            if let Event::Progress { messages, .. } = event {
-                progress.messages(messages);
-            }
-            emit(&event);
+    let mut output =
+        Output::create(&args).map_err(|error| Failure::usage(format!("cannot write results: {error}")))?;
+    let summary = role
+        .run(|lake, stop| {
+            let output = &mut output;
+            async move { Ok(consumer::run(config, &lake, stop, output).await?) }
         })
         .await?;
-        Ok::<_, Failure>(summary)
-    };
-    let consumed = tokio::select! {
-        consumed = work => consumed,
-        () = give_up(&mut stopped) => Err(interrupted()),
-    };
-    drop(progress);
-    let summary = consumed.map_err(report)?;
     let verdict = verdict(&args, &summary);
-    // An interrupted run's files stay marked as partial, with what they have.
-    let kept = if summary.ended == Ended::Interrupted { files.keep() } else { files.finish() };
-    kept.map_err(|error| report(Failure::runtime(format!("cannot write results: {error}"))))?;
+    output
+        .end(summary.ended != Ended::Interrupted)
+        .map_err(|error| report(Failure::runtime(format!("cannot write results: {error}"))))?;
     emit(&Event::Consumed(Box::new(summary)));
     verdict
 }
@@ -246,15 +226,15 @@ fn one_file_each(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The files of a consumer.
-struct Files {
+/// What comes out of a consumer: files, and events with the progress in them.
+struct Output {
     rows: Option<RateCsv<PartialFile>>,
     raw: Option<RawCsv<PartialFile>>,
     hlog: Option<Hlog<PartialFile>>,
-    percentiles: Percentiles,
+    progress: Progress,
 }
 
-impl Files {
+impl Output {
     fn create(args: &Args) -> io::Result<Self> {
         let create = |path: &PathBuf| {
             prepare_file(path)?;
@@ -263,40 +243,27 @@ impl Files {
         Ok(Self {
             rows: args.output_path.as_ref().map(|path| RateCsv::new(create(path)?)).transpose()?,
             raw: args.raw_output_path.as_ref().map(|path| RawCsv::new(create(path)?)).transpose()?,
-            percentiles: args.percentiles.percentiles.clone(),
             hlog: args.hlog_output_path.as_ref().map(|path| Hlog::new(create(path)?)).transpose()?,
+            progress: Progress::new("consumer".to_owned(), args.expected_messages, args.role.quiet),
         })
     }
 
-    fn finish(self) -> io::Result<()> {
-        if let Some(rows) = self.rows {
-            rows.into_inner()?.finish()?;
-        }
-        if let Some(raw) = self.raw {
-            raw.into_inner().finish()?;
-        }
-        if let Some(hlog) = self.hlog {
-            hlog.into_inner().finish()?;
-        }
-        Ok(())
-    }
-
-    fn keep(self) -> io::Result<()> {
-        use io::Write;
-        if let Some(rows) = self.rows {
-            rows.into_inner()?.flush()?;
-        }
-        if let Some(raw) = self.raw {
-            raw.into_inner().flush()?;
-        }
-        if let Some(hlog) = self.hlog {
-            hlog.into_inner().flush()?;
+    /// Gives the files their names. Those of an interrupted run stay marked as partial, with what they have.
+    fn end(self, is_whole: bool) -> io::Result<()> {
+        let rows = self.rows.map(RateCsv::into_inner).transpose()?;
+        let others = [self.raw.map(RawCsv::into_inner), self.hlog.map(Hlog::into_inner)];
+        for mut file in rows.into_iter().chain(others.into_iter().flatten()) {
+            if is_whole { file.finish()? } else { file.flush()? }
         }
         Ok(())
     }
 }
 
-impl Sink for Files {
+impl Sink for Output {
+    fn tell(&mut self, event: Event) {
+        self.progress.tell(&event);
+    }
+
     fn row(&mut self, row: &PercentileRow) -> io::Result<()> {
         self.rows.as_mut().map_or(Ok(()), |rows| rows.row(row))
     }
@@ -305,23 +272,7 @@ impl Sink for Files {
         self.raw.as_mut().map_or(Ok(()), |raw| raw.message(due_us, received_us))
     }
 
-    fn interval(&mut self, interval: &Interval) -> io::Result<()> {
-        emit(&Event::Received(ReceivedInterval {
-            index: interval.index,
-            messages: interval.messages,
-            latency: interval.sample.latencies.summary(),
-            percentiles_us: self
-                .percentiles
-                .of(&interval.sample.latencies)
-                .iter()
-                .map(|chosen| chosen.us)
-                .collect(),
-            lag_us: interval.lag_us,
-            rss_bytes: rss_bytes(),
-        }));
-        match &mut self.hlog {
-            Some(hlog) => hlog.interval(interval.start_us, interval.length_us, &interval.sample),
-            None => Ok(()),
-        }
+    fn interval(&mut self, start_us: i64, length_us: i64, sample: &Sample) -> io::Result<()> {
+        self.hlog.as_mut().map_or(Ok(()), |hlog| hlog.interval(start_us, length_us, sample))
     }
 }

@@ -15,6 +15,7 @@ pub mod given_file;
 mod merge;
 mod preload;
 mod producer;
+mod role;
 mod serve;
 pub mod signals;
 pub mod storage;
@@ -30,7 +31,7 @@ use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub use console::say;
 pub use failure::Failure;
-pub use producer::interrupted;
+pub use role::interrupted;
 pub use stream::MessageArgs;
 
 use crate::exit::Exit;

@@ -4,16 +4,16 @@ use clap::Args as ClapArgs;
 
 use super::console::{Progress, emit};
 use super::failure::Failure;
-use super::producer::{RoleArgs, give_up, interrupted, report};
-use super::signals;
-use super::storage::{self, StorageArgs};
+use super::role::{RoleArgs, interrupted};
+use super::storage::StorageArgs;
 use super::stream::{CheckpointArgs, WriteArgs};
 use crate::events::Event;
 use crate::exit::Exit;
+use crate::stop::Stop;
 use crate::units::grouped;
 use s3mq_clock::monotonic_ns;
-use s3mq_queue::storage::{LakePath, Store};
-use s3mq_queue::{Lake, PreloadOptions, preload};
+use s3mq_queue::storage::LakePath;
+use s3mq_queue::{PreloadOptions, preload};
 
 /// Age a table: add many versions to it, each a commit of one data file of one message
 ///
@@ -51,9 +51,7 @@ pub(super) const MAX_VERSIONS: u64 = 10_000_000;
 const TELL_EVERY_NS: u64 = 1_000_000_000;
 
 pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
-    let store = args.storage.resolve_lake(&args.lake_path)?;
-    let stop = signals::watch(args.role.exit_on_stdin_eof)?;
-    let prefix = args.lake_path.prefix.clone();
+    let role = args.role.begin(&args.lake_path, &args.storage)?;
     let mut progress = Progress::new("preload".to_owned(), Some(args.versions), args.role.quiet);
     let started_ns = monotonic_ns();
     let anchor = args.role.anchor();
@@ -63,15 +61,10 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         append_to_existing: args.write.append_to_existing,
         anchor: anchor.clone(),
     };
-    let (stopped, mut asked) = (stop.clone(), stop.clone());
-    let message = || (!stopped.is_set()).then(|| format!("{:.6}", anchor.now_us() as f64 / 1e6).into_bytes());
-
-    let work = async {
-        if !args.role.no_preflight {
-            storage::preflight(&store, &prefix, args.storage.create_bucket, |_| {}).await?;
-        }
-        let lake = Lake::new(&Store::connect(store).await?, prefix)?;
+    let work = |lake, stop: Stop| async move {
         emit(&Event::Ready);
+        let message =
+            || (!stop.is_set()).then(|| format!("{:.6}", anchor.now_us() as f64 / 1e6).into_bytes());
         let mut tell_at_ns = monotonic_ns() + TELL_EVERY_NS;
         let preloaded = preload(&lake, options, message, |versions| {
             progress
@@ -82,16 +75,10 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
             }
         })
         .await?;
-        Ok::<_, Failure>(preloaded)
+        // Asked to stop, it ends in order, with fewer versions.
+        if stop.is_set() { Err(interrupted()) } else { Ok(preloaded) }
     };
-    let outcome = tokio::select! {
-        outcome = work => outcome,
-        () = give_up(&mut asked) => Err(interrupted()),
-    };
-    drop(progress);
-    // Asked to stop, it ends in order, with fewer versions.
-    let outcome = if stop.is_set() { outcome.and(Err(interrupted())) } else { outcome };
-    let preloaded = outcome.map_err(report)?;
+    let preloaded = role.run(work).await?;
     emit(&Event::Preloaded {
         last_version: preloaded.last_version,
         checkpoints: preloaded.checkpoints,

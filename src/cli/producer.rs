@@ -5,17 +5,15 @@ use clap::Args as ClapArgs;
 use super::checkpoint;
 use super::console::{Progress, emit};
 use super::failure::Failure;
-use super::signals;
-use super::storage::{self, StorageArgs};
+use super::role::RoleArgs;
+use super::storage::StorageArgs;
 use super::stream::{ArrivalArgs, CheckpointArgs, CommitArgs, MessageArgs, TimelineArgs, WriteArgs};
 use crate::events::Event;
 use crate::exit::Exit;
 use crate::machine::watch_pauses;
 use crate::producer::{self, Config, Schedule};
 use crate::units::{Rate, Seconds};
-use s3mq_clock::Anchor;
-use s3mq_queue::Lake;
-use s3mq_queue::storage::{LakePath, Store};
+use s3mq_queue::storage::LakePath;
 
 /// Send messages at a rate into a table
 ///
@@ -73,44 +71,6 @@ pub(super) struct Args {
     role: RoleArgs,
 }
 
-/// What both roles share.
-#[derive(Clone, Debug, ClapArgs)]
-#[command(next_help_heading = "Process")]
-pub(super) struct RoleArgs {
-    /// Don't try the store out before starting
-    #[arg(long)]
-    pub no_preflight: bool,
-
-    /// Print no progress
-    #[arg(long)]
-    pub quiet: bool,
-
-    /// Clock readings that stamps count from, so that two processes of one host agree
-    /// [default: read at start]
-    #[arg(long, value_name = "WALL_US:MONOTONIC_NS:BOOT_ID")]
-    pub clock_anchor: Option<Anchor>,
-
-    /// Stop when standard input is closed, as the bench's children do when the bench is gone
-    #[arg(long)]
-    pub exit_on_stdin_eof: bool,
-}
-
-impl RoleArgs {
-    /// The anchor that was given, if it is of this boot; else one taken now.
-    pub(super) fn anchor(&self) -> Anchor {
-        match &self.clock_anchor {
-            Some(anchor) if anchor.is_of_this_boot() => anchor.clone(),
-            Some(_) => {
-                tracing::warn!(
-                    "--clock-anchor was taken on another host or before a reboot; using this host's clock"
-                );
-                Anchor::now()
-            }
-            None => Anchor::now(),
-        }
-    }
-}
-
 #[derive(Clone, Copy, Debug)]
 enum RateArg {
     Paced(Rate),
@@ -164,60 +124,18 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         interval: args.timeline.interval_seconds.as_duration(),
         anchor: args.role.anchor(),
     };
-    let store = args.storage.resolve_lake(&args.lake_path)?;
-    let stop = signals::watch(args.role.exit_on_stdin_eof)?;
-    let prefix = args.lake_path.prefix.clone();
+    let role = args.role.begin(&args.lake_path, &args.storage)?;
     let total = match schedule {
         Schedule::Paced { messages, .. } | Schedule::Flood { messages } => Some(messages),
         Schedule::FloodFor(_) => None,
     };
     let mut progress = Progress::new(format!("producer {}", args.producer_id), total, args.role.quiet);
-
-    let mut stopped = stop.clone();
-    let work = async {
-        if !args.role.no_preflight {
-            storage::preflight(&store, &prefix, args.storage.create_bucket, |_| {}).await?;
-        }
-        let lake = Lake::new(&Store::connect(store).await?, prefix)?;
-        let summary = producer::run(config, &lake, stop, |event| {
-            if let Event::Progress { messages, .. } = event {
-                progress.messages(messages);
-            }
-            emit(&event);
+    let summary = role
+        .run(|lake, stop| async move {
+            Ok(producer::run(config, &lake, stop, |event| progress.tell(&event)).await?)
         })
         .await?;
-        Ok::<_, Failure>(summary)
-    };
-    let outcome = tokio::select! {
-        outcome = work => outcome,
-        () = give_up(&mut stopped) => Err(interrupted()),
-    };
-    match outcome {
-        Ok(summary) => {
-            let exit = if summary.interrupted { Exit::Interrupted } else { Exit::Ok };
-            emit(&Event::Produced(Box::new(summary)));
-            Ok(exit)
-        }
-        Err(failure) => Err(report(failure)),
-    }
-}
-
-/// Once asked to stop, a role gets this long to end in order: to commit what it has handed over, to have
-/// an answer to what it has asked.
-const STOP_GRACE: std::time::Duration = std::time::Duration::from_secs(3);
-
-pub(super) async fn give_up(stop: &mut crate::stop::Stop) {
-    stop.wait().await;
-    tokio::time::sleep(STOP_GRACE).await;
-}
-
-/// A command that was asked to end.
-pub fn interrupted() -> Failure {
-    Failure { exit: Exit::Interrupted, message: "interrupted".to_owned() }
-}
-
-/// Tells a failure as an event too, for whoever reads those.
-pub(super) fn report(failure: Failure) -> Failure {
-    emit(&Event::Failed { error: failure.message.clone(), exit_code: failure.exit.code(), requests: None });
-    failure
+    let exit = if summary.interrupted { Exit::Interrupted } else { Exit::Ok };
+    emit(&Event::Produced(Box::new(summary)));
+    Ok(exit)
 }

@@ -2,7 +2,7 @@
 //! account of what was lost, doubled or reordered.
 //!
 //! It keeps no message and no latency: histograms and ranges only, so that its memory doesn't grow
-//! with the run. Files are not its business either; rows and raw values go to a [`Sink`].
+//! with the run. Files are not its business either; rows, raw values and events go to a [`Sink`].
 
 pub(crate) mod hot;
 mod recovery;
@@ -49,8 +49,11 @@ pub struct Config {
     pub anchor: Anchor,
 }
 
-/// Where rows and raw values go.
+/// Where a run's events, rows and raw values go.
 pub trait Sink {
+    /// Something happened.
+    fn tell(&mut self, event: Event);
+
     /// A row of percentiles is due.
     ///
     /// # Errors
@@ -63,29 +66,12 @@ pub trait Sink {
     /// When it can't be kept; the run ends.
     fn message(&mut self, due_us: i64, received_us: i64) -> io::Result<()>;
 
-    /// An interval of the timeline is over.
+    /// An interval of the timeline is over: when it began, in Unix microseconds, how long it was, and what was
+    /// measured in it, the warm-up left out.
     ///
     /// # Errors
     /// When it can't be kept; the run ends.
-    fn interval(&mut self, interval: &Interval) -> io::Result<()>;
-}
-
-/// One interval of the timeline.
-#[derive(Clone, Debug)]
-pub struct Interval {
-    /// Which: whole intervals since the clock anchor.
-    pub index: i64,
-    /// When it began, in Unix microseconds.
-    pub start_us: i64,
-    /// How long it was, in microseconds.
-    pub length_us: i64,
-    /// Messages delivered in it.
-    pub messages: u64,
-    /// At its end: how long ago the last message that was delivered had been due, in microseconds. `None`
-    /// before the first.
-    pub lag_us: Option<i64>,
-    /// What was measured in it; the warm-up is left out.
-    pub sample: Sample,
+    fn interval(&mut self, start_us: i64, length_us: i64, sample: &Sample) -> io::Result<()>;
 }
 
 /// What ended a consumer before its end.
@@ -99,7 +85,7 @@ pub enum ConsumerError {
     Sink(#[from] io::Error),
 }
 
-/// Runs a consumer to its end. Tells of progress, and that it is ready.
+/// Runs a consumer to its end.
 ///
 /// # Errors
 /// What ended the queue, or that the sink can't keep the results.
@@ -108,7 +94,6 @@ pub async fn run(
     lake: &Lake,
     mut stop: Stop,
     sink: &mut impl Sink,
-    mut tell: impl FnMut(Event),
 ) -> Result<ConsumerSummary, ConsumerError> {
     let started_ns = monotonic_ns();
     let mut queue = Consumer::open(lake, config.queue.clone()).await?;
@@ -120,7 +105,7 @@ pub async fn run(
         );
     }
     let opening = lake.store().requests();
-    tell(Event::Ready);
+    sink.tell(Event::Ready);
 
     let mut tally = Tally::new(&config, started_ns);
     let mut tick = tokio::time::interval(Duration::from_secs(1));
@@ -164,11 +149,11 @@ pub async fn run(
             _ = tick.tick() => {
                 tally.advance(tally.anchor.now_us(), sink)?;
                 let unanswered_seconds = lake.store().pulse().unanswered().as_secs_f64();
-                tell(Event::Progress { messages: tally.received, unanswered_seconds });
+                sink.tell(Event::Progress { messages: tally.received, unanswered_seconds });
             }
         }
     };
     tally.last_row(sink)?;
     tally.end_interval(sink)?;
-    Ok(tally.into_summary(&config.percentiles, ended, &queue, lake, &opening))
+    Ok(tally.into_summary(ended, &queue, lake, &opening))
 }

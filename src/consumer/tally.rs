@@ -5,9 +5,9 @@ use std::ops::Range;
 
 use super::recovery::Recovery;
 use super::way::Way;
-use super::{Config, Interval, Sink, stamp};
-use crate::events::{ConsumerSummary, Ended, Requests, StoreStalls};
-use crate::machine::Effort;
+use super::{Config, Sink, stamp};
+use crate::events::{ConsumerSummary, Ended, Event, ReceivedInterval, Requests, StoreStalls};
+use crate::machine::{Effort, rss_bytes};
 use crate::measure::{Ledger, Meter, Percentiles};
 use s3mq_clock::{Anchor, monotonic_ns};
 use s3mq_queue::{Consumer, Lake, LostFile, ProducerEpoch, ReceivedBatch, Start};
@@ -20,6 +20,7 @@ pub(super) struct Tally {
     pub(super) anchor: Anchor,
     started_ns: u64,
     log_frequency: u64,
+    percentiles: Percentiles,
     interval_us: i64,
     interval_index: i64,
     interval_messages: u64,
@@ -50,6 +51,7 @@ impl Tally {
             anchor: config.anchor.clone(),
             started_ns,
             log_frequency: config.log_frequency.max(1),
+            percentiles: config.percentiles.clone(),
             until_row: config.log_frequency.max(1),
             interval_us,
             interval_index: config.anchor.since_us(config.anchor.now_us()).div_euclid(interval_us),
@@ -207,14 +209,16 @@ impl Tally {
     pub(super) fn end_interval(&mut self, sink: &mut impl Sink) -> io::Result<()> {
         let start_us = self.anchor.origin_us() + self.interval_index * self.interval_us;
         let end_us = start_us + self.interval_us;
-        sink.interval(&Interval {
+        let sample = self.meter.end_interval();
+        sink.tell(Event::Received(ReceivedInterval {
             index: self.interval_index,
-            start_us,
-            length_us: self.interval_us,
             messages: std::mem::take(&mut self.interval_messages),
+            latency: sample.latencies.summary(),
+            percentiles_us: self.percentiles.of(&sample.latencies).iter().map(|chosen| chosen.us).collect(),
             lag_us: self.last_due_us.map(|due_us| end_us - due_us),
-            sample: self.meter.end_interval(),
-        })
+            rss_bytes: rss_bytes(),
+        }));
+        sink.interval(start_us, self.interval_us, &sample)
     }
 
     /// The final values, unless the last message already had a row.
@@ -224,7 +228,6 @@ impl Tally {
 
     pub(super) fn into_summary(
         self,
-        percentiles: &Percentiles,
         ended: Ended,
         queue: &Consumer,
         lake: &Lake,
@@ -238,7 +241,7 @@ impl Tally {
             received: self.received,
             warmup,
             latency: total.latencies.summary(),
-            percentiles: percentiles.of(&total.latencies),
+            percentiles: self.percentiles.of(&total.latencies),
             latency_since_handed_over: total.since_handed_over.summary(),
             stages: total.stages.summary(),
             negative_latencies: total.latencies.negative(),

@@ -47,7 +47,6 @@ fn nothing_that_fails_says_a_secret() {
         "consumer --lake-path queue --no-preflight",
         "preload --lake-path queue --versions 1",
         "checkpoint --lake-path queue --at-version 1",
-        "layers --rounds 1 --seconds 0.1",
     ];
     // A wrong key, one that has expired, one that nobody listens to, a value that isn't an endpoint.
     for endpoint in

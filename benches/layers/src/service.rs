@@ -9,9 +9,9 @@ use super::raw_loop::PATIENCE;
 use super::reading::Window;
 use super::task::Task;
 use super::{Job, JobKind, Layer, LayersError, Outcome};
-use s3mq::consumer::{self, Interval, Sink};
+use s3mq::consumer::{self, Sink};
 use s3mq::events::Event;
-use s3mq::measure::{PercentileRow, Percentiles};
+use s3mq::measure::{PercentileRow, Percentiles, Sample};
 use s3mq::producer::{self, Arrival, MAX_BATCH_BYTES, Schedule};
 use s3mq::stop::stop;
 use s3mq_clock::Anchor;
@@ -27,14 +27,9 @@ pub(super) async fn run(lake: Lake, job: Job) -> Result<Outcome, LayersError> {
     let (ready, is_ready) = oneshot::channel();
     let consumer = {
         let (lake, stop, config) = (lake.clone(), stop.clone(), consumer_config(&job, &anchor));
-        let (mut watch, mut ready) = (Watch::of(&job), Some(ready));
+        let mut watch = Watch::of(&job, ready);
         Task::spawn(async move {
-            let summary = consumer::run(config, &lake, stop, &mut watch, |event| {
-                if let (Event::Ready, Some(ready)) = (event, ready.take()) {
-                    let _ = ready.send(());
-                }
-            })
-            .await?;
+            let summary = consumer::run(config, &lake, stop, &mut watch).await?;
             Ok((summary, watch))
         })
     };
@@ -118,20 +113,27 @@ fn consumer_config(job: &Job, anchor: &Anchor) -> consumer::Config {
     }
 }
 
-/// Sees the first and the last message.
+/// Sees the first and the last message, and when the consumer is ready.
 struct Watch {
+    ready: Option<oneshot::Sender<()>>,
     left: u64,
     is_open: bool,
     window: Window,
 }
 
 impl Watch {
-    fn of(job: &Job) -> Self {
-        Self { left: job.messages, is_open: false, window: Window::default() }
+    fn of(job: &Job, ready: oneshot::Sender<()>) -> Self {
+        Self { ready: Some(ready), left: job.messages, is_open: false, window: Window::default() }
     }
 }
 
 impl Sink for Watch {
+    fn tell(&mut self, event: Event) {
+        if let (Event::Ready, Some(ready)) = (event, self.ready.take()) {
+            let _ = ready.send(());
+        }
+    }
+
     fn row(&mut self, _: &PercentileRow) -> io::Result<()> {
         Ok(())
     }
@@ -148,7 +150,7 @@ impl Sink for Watch {
         Ok(())
     }
 
-    fn interval(&mut self, _: &Interval) -> io::Result<()> {
+    fn interval(&mut self, _: i64, _: i64, _: &Sample) -> io::Result<()> {
         Ok(())
     }
 }

@@ -1,9 +1,9 @@
-//! A role as a child process: started, listened to, ended.
+//! A command of this program as a child process: started, listened to, ended.
 //!
-//! Both of its pipes are always drained, so that it can't block on one that nobody reads; its log lines
+//! Its pipes are always drained, so that it can't block on one that nobody reads; its log lines
 //! are passed on to our own standard error. Its standard input is held open: when we are gone, however
 //! that came, it closes and the child ends. It is in a process group of its own, so that Ctrl-C on a
-//! terminal reaches the bench alone, which then ends its children in order.
+//! terminal reaches its parent alone, which then ends its children in order.
 
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -18,8 +18,8 @@ use crate::events::Event;
 /// How long a child may take to end in good order.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// A running role.
-pub(super) struct Child {
+/// A running command.
+pub(crate) struct Child {
     role: &'static str,
     process: Process,
     events: mpsc::UnboundedReceiver<Event>,
@@ -27,7 +27,7 @@ pub(super) struct Child {
 }
 
 /// What a child says or does.
-pub(super) enum Said {
+pub(crate) enum Said {
     /// An event.
     Event(Event),
     /// It has ended and there are no more events.
@@ -35,11 +35,13 @@ pub(super) enum Said {
 }
 
 impl Child {
-    /// Starts this program with `arguments`; `environment` is added to ours, less our own options.
-    pub(super) fn start(
+    /// Starts this program with `arguments`; `environment` is added to ours, less our own options. What it logs is
+    /// passed on where `stderr` is a pipe.
+    pub(crate) fn start(
         role: &'static str,
         arguments: &[String],
         environment: &[(String, String)],
+        stderr: Stdio,
     ) -> std::io::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command
@@ -47,10 +49,10 @@ impl Child {
             .envs(environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
+            .stderr(stderr)
             .process_group(0)
             .kill_on_drop(true);
-        // An option of ours in the environment is for the bench; the children get theirs as flags.
+        // An option of ours in the environment is for the parent; the children get theirs as flags.
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("S3MQ_") {
                 command.env_remove(name);
@@ -68,12 +70,12 @@ impl Child {
     }
 
     /// Its role, for messages.
-    pub(super) fn role(&self) -> &'static str {
+    pub(crate) fn role(&self) -> &'static str {
         self.role
     }
 
     /// The next thing it says; its end comes after its last event. Cancel safe.
-    pub(super) async fn next(&mut self) -> std::io::Result<Said> {
+    pub(crate) async fn next(&mut self) -> std::io::Result<Said> {
         match self.events.recv().await {
             Some(event) => Ok(Said::Event(event)),
             None => Ok(Said::Ended(self.process.wait().await?)),
@@ -81,7 +83,7 @@ impl Child {
     }
 
     /// Asks it to end (SIGTERM); what it still says can be read.
-    pub(super) fn ask_to_end(&self) {
+    pub(crate) fn ask_to_end(&self) {
         if let Some(pid) = self.process.id().and_then(|id| Pid::from_raw(id as i32)) {
             // It may have ended just now.
             let _ = kill_process(pid, Signal::TERM);
@@ -91,7 +93,7 @@ impl Child {
     }
 
     /// Ends it: asks, waits a little, kills.
-    pub(super) async fn end(mut self) {
+    pub(crate) async fn end(mut self) {
         self.ask_to_end();
         if tokio::time::timeout(GRACE, self.process.wait()).await.is_err() {
             let _ = self.process.kill().await;
