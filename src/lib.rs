@@ -6,6 +6,7 @@
 pub mod bench;
 mod child;
 pub mod cli;
+pub mod config;
 pub mod consumer;
 pub mod events;
 pub mod exit;

@@ -7,6 +7,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::Serialize;
+
 const MICROS: u64 = 1_000_000;
 
 /// Messages a second: positive, at most [`Rate::MAX`], exact to a millionth.
@@ -72,7 +74,7 @@ impl fmt::Display for Rate {
 }
 
 /// A length of time given on the command line, in seconds; positive and at most a year.
-#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize)]
 pub struct Seconds(f64);
 
 impl Seconds {

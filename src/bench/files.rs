@@ -1,8 +1,7 @@
 //! The result files of one rate, whole or partial.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use super::Config;
 use crate::report;
 use crate::units::Rate;
 
@@ -18,8 +17,8 @@ pub(super) struct Files {
 }
 
 impl Files {
-    pub(super) fn of(config: &Config, rate: Rate) -> Self {
-        let file = |ending: &str| config.output_dir.join(format!("{rate}.{ending}"));
+    pub(super) fn of(directory: &Path, rate: Rate) -> Self {
+        let file = |ending: &str| directory.join(format!("{rate}.{ending}"));
         Self {
             rows: file("csv"),
             hlog: file("hlog"),

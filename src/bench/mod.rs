@@ -1,11 +1,12 @@
 //! The sweep: for each rate a consumer and a producer, as child processes of the same binary, over a
 //! clean prefix.
 //!
-//! The children get ordinary documented flags; the command that is printed can be run by hand. Secrets
+//! The command of a child that is printed can be run by hand. Secrets
 //! go by environment only. What a step found out is written when the step ends, so that a later failure
 //! loses nothing. Whatever happens to the bench, no child is left: they are killed when a child is
 //! dropped, and they end by themselves when their standard input closes.
 
+mod arguments;
 mod files;
 mod growth;
 mod patience;
@@ -13,21 +14,22 @@ mod preload;
 mod step;
 mod verdict;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::config::OutputArgs;
 use crate::exit::Exit;
-use crate::measure::Percentiles;
 use crate::report::{self, FaultCount, Outcome, PartialFile, RunInfo, StepReport};
 use crate::stop::Stop;
-use crate::units::{Rate, Seconds};
+use crate::units::Rate;
 use files::Files;
-use s3mq_queue::storage::{Prefix, PrefixLock, StorageError, Store};
-use s3mq_queue::{Foreign, Lake, QueueError};
+use s3mq_queue::storage::{PrefixLock, StorageError, Store};
+use s3mq_queue::{Foreign, Lake, Poll, QueueError};
 
-pub use step::ChildFlags;
+pub use arguments::StoreFlags;
+pub use step::Faults;
+use step::Step;
 
 /// The file that lists the rates of a sweep.
 const SUMMARY: &str = "summary.csv";
@@ -36,43 +38,16 @@ const SUMMARY: &str = "summary.csv";
 const TIDY_GRACE: Duration = Duration::from_secs(2);
 
 /// What a bench does. Validated.
-#[derive(Clone, Debug)]
 pub struct Config {
     /// The rates, in order.
     pub rates: Vec<Rate>,
-    /// How long each streams.
-    pub seconds: Seconds,
-    /// Each rate's table is at this prefix and the rate.
-    pub prefix: Prefix,
-    /// Leave the tables there.
-    pub keep_data: bool,
-    /// Where results go; exists.
-    pub output_dir: PathBuf,
-    /// Write each message's times beside each rate's results.
-    pub raw_output: bool,
-    /// How long a consumer may take to catch up once its producer is through.
-    pub drain_timeout: Duration,
-    /// Longest that one request is retried while the store answers others.
-    pub retry_timeout: Duration,
-    /// Longest that a role goes on without any answer of the store.
-    pub stall_timeout: Duration,
-    /// What was due within this is in no figure.
-    pub warmup_seconds: f64,
-    /// Producers' commit interval.
-    pub commit_interval: Duration,
-    /// Versions that each rate's table is given before its roles start.
-    pub preload_versions: u64,
-    /// Versions from one checkpoint to the next; 0 is never.
-    pub checkpoint_interval: u64,
-    /// Length of the timeline's intervals.
-    pub interval: Seconds,
-    /// Percentiles in the extra files.
-    pub percentiles: Percentiles,
-    /// The consumer's longest pause between two questions, in seconds.
-    pub idle_pause_seconds: f64,
-    /// Flags that both roles get as they are.
-    pub flags: ChildFlags,
-    /// What holds for all rates, for the result files.
+    /// Where it writes; the directory exists.
+    pub output: OutputArgs,
+    /// How the consumer polls.
+    pub poll: Poll,
+    /// Which store, for the children.
+    pub store: StoreFlags,
+    /// What holds for all rates, as the result files have it.
     pub info: RunInfo,
 }
 
@@ -121,88 +96,113 @@ pub enum BenchError {
     },
 }
 
-/// Runs the sweep on `store`, which has passed its preflight. `faults` tells how often each rule of the store's
-/// faults has fired so far, always of the same rules. The steps that were finished are in
-/// `steps` even when it fails.
-///
-/// # Errors
-/// What ended it.
-pub async fn run(
-    config: &Config,
-    store: &Store,
-    mut stop: Stop,
-    console: &mut impl Console,
-    faults: &(dyn Fn() -> Vec<FaultCount> + Sync),
-    steps: &mut Vec<StepReport>,
-) -> Result<Exit, BenchError> {
-    let holder =
-        format!("process {} since {} s Unix time", std::process::id(), s3mq_clock::wall_us() / 1_000_000);
-    let lock = PrefixLock::acquire(store, &config.prefix, &holder).await?;
-    let mut grace = TIDY_GRACE;
-    let place = Lake::new(store, config.prefix.clone())?;
-    let is_ours = tokio::select! {
-        is_ours = s3mq_queue::refuse_foreign(&place) => is_ours.map_err(BenchError::from),
-        () = stop.wait() => Err(BenchError::Interrupted),
-    };
-    let swept = match is_ours {
-        Ok(()) => sweep(config, store, &mut stop, console, faults, steps, &mut grace).await,
-        Err(error) => Err(error),
-    };
-    if !grace.is_zero() {
-        let _ = tokio::time::timeout(grace, lock.release()).await;
-    }
-    swept?;
-    Ok(steps.iter().fold(Exit::Ok, |exit, step| match step.verdict.outcome {
-        Outcome::Lossy => exit.or_worse(Exit::Lossy),
-        Outcome::Sustained | Outcome::Degrading | Outcome::Collapsed => exit,
-    }))
+/// A sweep: what it is about, what it works with and what has come of it.
+pub struct Sweep<'a, C> {
+    /// What it does.
+    pub config: &'a Config,
+    /// The store, which has passed its preflight.
+    pub store: &'a Store,
+    /// Whether it was asked to stop.
+    pub stop: Stop,
+    /// Where it tells how far it is.
+    pub console: C,
+    /// How often each rule of the store's faults has fired so far, always of the same rules.
+    pub faults: &'a Faults<'a>,
+    /// The steps that were finished, even where it fails.
+    pub steps: Vec<StepReport>,
 }
 
-async fn sweep(
-    config: &Config,
-    store: &Store,
-    stop: &mut Stop,
-    console: &mut impl Console,
-    faults: &(dyn Fn() -> Vec<FaultCount> + Sync),
-    steps: &mut Vec<StepReport>,
-    grace: &mut Duration,
-) -> Result<(), BenchError> {
-    let summary = config.output_dir.join(SUMMARY);
-    // What it lists is about to be replaced: from now on it lists what this sweep has finished.
-    report::discard(&summary)?;
-    for &rate in &config.rates {
-        let prefix = config.prefix.child(&rate.to_string());
-        let table = Lake::new(store, prefix.clone())?;
-        // What an earlier run left there would be received as if it were this one's.
-        if let Some(foreign) = empty(&table, stop).await? {
-            return Err(QueueError::Foreign { place: table.describe(), foreign }.into());
+impl<C: Console> Sweep<'_, C> {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// What ended it.
+    pub async fn run(&mut self) -> Result<Exit, BenchError> {
+        let holder =
+            format!("process {} since {} s Unix time", std::process::id(), s3mq_clock::wall_us() / 1_000_000);
+        let prefix = &self.config.output.prefix;
+        let lock = PrefixLock::acquire(self.store, prefix, &holder).await?;
+        let mut grace = TIDY_GRACE;
+        let place = Lake::new(self.store, prefix.clone())?;
+        let is_ours = tokio::select! {
+            is_ours = s3mq_queue::refuse_foreign(&place) => is_ours.map_err(BenchError::from),
+            () = self.stop.wait() => Err(BenchError::Interrupted),
+        };
+        let swept = match is_ours {
+            Ok(()) => self.rates(&mut grace).await,
+            Err(error) => Err(error),
+        };
+        if !grace.is_zero() {
+            let _ = tokio::time::timeout(grace, lock.release()).await;
         }
-        let files = Files::of(config, rate);
-        files.discard()?;
-        let before = faults();
-        let stepped = step::run(config, rate, &prefix, &files, stop, console, faults).await;
-        if stepped.is_err() {
-            console.step_failed(rate, &FaultCount::since(faults(), &before));
-            if let Err(error) = files.demote() {
-                tracing::warn!("a file of a rate that came to nothing looks whole: {error}");
+        swept?;
+        Ok(self.steps.iter().fold(Exit::Ok, |exit, step| match step.verdict.outcome {
+            Outcome::Lossy => exit.or_worse(Exit::Lossy),
+            Outcome::Sustained | Outcome::Degrading | Outcome::Collapsed => exit,
+        }))
+    }
+
+    async fn rates(&mut self, grace: &mut Duration) -> Result<(), BenchError> {
+        let summary = self.config.output.output_dir.join(SUMMARY);
+        // What it lists is about to be replaced: from now on it lists what this sweep has finished.
+        report::discard(&summary)?;
+        for &rate in &self.config.rates {
+            let table = Lake::new(self.store, self.config.output.prefix.child(&rate.to_string()))?;
+            // What an earlier run left there would be received as if it were this one's.
+            if let Some(foreign) = empty(&table, &mut self.stop).await? {
+                return Err(QueueError::Foreign { place: table.describe(), foreign }.into());
             }
-            if !config.keep_data {
-                tidy(&table, grace).await;
-            }
-        }
-        let (step, timeline) = stepped?;
-        PartialFile::write_whole(&files.intervals, &report::intervals_csv(&config.percentiles, &timeline))?;
-        PartialFile::write_whole(&files.json, &report::step_json(&config.info, &step))?;
-        console.step_ended(&step);
-        steps.push(step);
-        PartialFile::write_whole(&summary, &report::summary_csv(&config.info, &config.percentiles, steps))?;
-        if !config.keep_data {
-            if let Some(left) = empty(&table, stop).await? {
+            let step = self.rate(rate, &table, grace).await?;
+            self.console.step_ended(&step);
+            self.steps.push(step);
+            let (info, steps) = (&self.config.info, &self.steps);
+            PartialFile::write_whole(&summary, &report::summary_csv(info, steps))?;
+            if !self.config.output.keep_data
+                && let Some(left) = empty(&table, &mut self.stop).await?
+            {
                 tracing::warn!("{} was emptied, but for {left}", table.describe());
             }
         }
+        Ok(())
     }
-    Ok(())
+
+    /// Runs one rate over its empty table and writes its files.
+    async fn rate(
+        &mut self,
+        rate: Rate,
+        table: &Lake,
+        grace: &mut Duration,
+    ) -> Result<StepReport, BenchError> {
+        let config = self.config;
+        let files = Files::of(&config.output.output_dir, rate);
+        files.discard()?;
+        let before = (self.faults)();
+        let mut step = Step {
+            config,
+            rate,
+            prefix: config.output.prefix.child(&rate.to_string()),
+            files,
+            stop: &mut self.stop,
+            console: &mut self.console,
+            faults: self.faults,
+        };
+        let stepped = step.run().await;
+        let files = step.files;
+        if stepped.is_err() {
+            self.console.step_failed(rate, &FaultCount::since((self.faults)(), &before));
+            if let Err(error) = files.demote() {
+                tracing::warn!("a file of a rate that came to nothing looks whole: {error}");
+            }
+            if !config.output.keep_data {
+                tidy(table, grace).await;
+            }
+        }
+        let (step, timeline) = stepped?;
+        let percentiles = &config.info.run.percentiles.percentiles;
+        PartialFile::write_whole(&files.intervals, &report::intervals_csv(percentiles, &timeline))?;
+        PartialFile::write_whole(&files.json, &report::step_json(&config.info, &step))?;
+        Ok(step)
+    }
 }
 
 /// Empties the table of a rate that came to nothing, if that is quickly done: nobody waits for long for a bench

@@ -9,7 +9,7 @@ use super::console::{Progress, emit};
 use super::failure::Failure;
 use super::role::{RoleArgs, report};
 use super::storage::StorageArgs;
-use super::stream::{CommitArgs, PercentileArgs, PollArgs, TimelineArgs};
+use crate::config::{CommitArgs, PercentileArgs, PollArgs, TimelineArgs, parse_warmup};
 use crate::consumer::{self, Config, Sink};
 use crate::events::{ConsumerSummary, Ended, Event};
 use crate::exit::Exit;
@@ -118,24 +118,13 @@ fn parse_start(text: &str) -> Result<Start, String> {
     }
 }
 
-/// Seconds of warm-up; unlike a duration of a run, none is fine.
-pub(super) fn parse_warmup(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(0.0) => Ok(0.0),
-        _ => text
-            .parse::<Seconds>()
-            .map(Seconds::as_f64)
-            .map_err(|_| "must be a number of seconds, 0 or more".to_owned()),
-    }
-}
-
 pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     watch_pauses();
     let anchor = args.role.anchor();
     let config = Config {
         queue: ConsumerOptions {
             start: args.start,
-            poll: args.poll.policy(&args.commit)?,
+            poll: args.poll.policy(&args.commit).map_err(Failure::usage)?,
             permits: args.max_inflight_messages as usize,
             max_inflight_bytes: args.max_inflight_bytes as usize,
             ignore_removes: args.ignore_removes,

@@ -1,5 +1,6 @@
 //! Why a command failed, and which exit code says so.
 
+use crate::bench::BenchError;
 use crate::consumer::ConsumerError;
 use crate::exit::Exit;
 use s3mq_queue::QueueError;
@@ -49,6 +50,17 @@ fails_at_runtime!(StorageError, ServerError);
 impl From<QueueError> for Failure {
     fn from(error: QueueError) -> Self {
         let exit = if error.is_foreign() { Exit::Usage } else { Exit::Failed };
+        Self { exit, message: error.to_string() }
+    }
+}
+
+impl From<BenchError> for Failure {
+    fn from(error: BenchError) -> Self {
+        let exit = match &error {
+            BenchError::Interrupted => Exit::Interrupted,
+            BenchError::Queue(error) if error.is_foreign() => Exit::Usage,
+            _ => Exit::Failed,
+        };
         Self { exit, message: error.to_string() }
     }
 }

@@ -1,6 +1,6 @@
-//! The command line: the only layer that knows clap. It turns flags and environment into the
-//! validated configuration of the layer below, and what comes back into lines and an exit code.
-//! Parsing validates and never acts.
+//! The command line; the flags that several commands share are in [`crate::config`]. It turns flags and
+//! environment into the validated configuration of the layer below, and what comes back into lines and an
+//! exit code. Parsing validates and never acts.
 
 mod bench;
 mod check;
@@ -20,7 +20,6 @@ mod serve;
 pub mod signals;
 pub mod storage;
 mod store_model;
-mod stream;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -32,7 +31,6 @@ use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 pub use console::say;
 pub use failure::Failure;
 pub use role::interrupted;
-pub use stream::MessageArgs;
 
 use crate::exit::Exit;
 

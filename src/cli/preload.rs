@@ -6,7 +6,7 @@ use super::console::{Progress, emit};
 use super::failure::Failure;
 use super::role::{RoleArgs, interrupted};
 use super::storage::StorageArgs;
-use super::stream::{CheckpointArgs, WriteArgs};
+use crate::config::{CheckpointArgs, MAX_PRELOADED_VERSIONS, WriteArgs};
 use crate::events::Event;
 use crate::exit::Exit;
 use crate::stop::Stop;
@@ -28,7 +28,7 @@ pub(super) struct Args {
     lake_path: LakePath,
 
     /// How many versions to add
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=MAX_VERSIONS))]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=MAX_PRELOADED_VERSIONS))]
     versions: u64,
 
     #[command(flatten)]
@@ -43,9 +43,6 @@ pub(super) struct Args {
     #[command(flatten)]
     role: RoleArgs,
 }
-
-/// More would hardly be meant: at two thousand a second it takes more than an hour.
-pub(super) const MAX_VERSIONS: u64 = 10_000_000;
 
 /// Progress is told about this often.
 const TELL_EVERY_NS: u64 = 1_000_000_000;

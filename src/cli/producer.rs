@@ -7,7 +7,7 @@ use super::console::{Progress, emit};
 use super::failure::Failure;
 use super::role::RoleArgs;
 use super::storage::StorageArgs;
-use super::stream::{ArrivalArgs, CheckpointArgs, CommitArgs, MessageArgs, TimelineArgs, WriteArgs};
+use crate::config::{ArrivalArgs, CheckpointArgs, CommitArgs, MessageArgs, TimelineArgs, WriteArgs};
 use crate::events::Event;
 use crate::exit::Exit;
 use crate::machine::watch_pauses;
@@ -87,11 +87,11 @@ impl std::str::FromStr for RateArg {
 
 impl Args {
     fn schedule(&self) -> Result<Schedule, Failure> {
-        let arrival = self.arrival.arrival();
+        let ArrivalArgs { arrival, seed } = self.arrival;
         let schedule = match (self.rate, self.messages, self.seconds_to_stream) {
-            (RateArg::Paced(rate), Some(messages), _) => Schedule::Paced { rate, messages, arrival },
+            (RateArg::Paced(rate), Some(messages), _) => Schedule::Paced { rate, messages, arrival, seed },
             (RateArg::Paced(rate), None, Some(seconds)) => {
-                Schedule::Paced { rate, messages: rate.messages_in(seconds), arrival }
+                Schedule::Paced { rate, messages: rate.messages_in(seconds), arrival, seed }
             }
             (RateArg::Max, Some(messages), _) => Schedule::Flood { messages },
             (RateArg::Max, None, Some(seconds)) => Schedule::FloodFor(seconds),
@@ -115,8 +115,8 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         grace: args.grace_seconds.as_duration(),
         commit_interval: args.commit.interval(),
         max_batch_bytes: producer::MAX_BATCH_BYTES,
-        message_size: args.message.size()?,
-        padding: args.message.padding(),
+        message_size: args.message.size().map_err(Failure::usage)?,
+        padding: args.message.payload,
         data_encoding: args.message.encoding(),
         checkpoint_interval: args.checkpoint.checkpoint_interval,
         checkpoint_by: checkpoint::by_a_process(&args.lake_path, args.write, &args.storage),

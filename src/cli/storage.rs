@@ -8,8 +8,8 @@ use clap::{Args, ValueEnum};
 
 use super::console::warn;
 use super::failure::Failure;
-use super::given_file::cannot_use;
-use crate::units::Seconds;
+use super::given_file::{self, WRITTEN_BYTES, cannot_use};
+use crate::config::DeadlineArgs;
 use s3mq_queue::storage::{
     self, Backend, Config, ConfigError, LakePath, Overrides, Prefix, Store, Traits, Trust,
 };
@@ -71,19 +71,9 @@ pub struct StorageArgs {
     #[arg(long)]
     pub create_bucket: bool,
 
-    /// Longest that one attempt of a request may take, in seconds; 8 at most before a run starts
-    #[arg(long, value_name = "SECONDS", default_value = "30")]
-    pub request_timeout_seconds: Seconds,
-
-    /// Longest that one request is retried while the store answers others, in seconds; 12 at most before a run
-    /// starts, whatever --stall-timeout-seconds is
-    #[arg(long, value_name = "SECONDS", default_value = "60")]
-    pub retry_timeout_seconds: Seconds,
-
-    /// Longest that a role goes on without any answer from the store, in seconds: until then everything that
-    /// failed is asked again, beyond --retry-timeout-seconds, and no other deadline counts the time
-    #[arg(long, value_name = "SECONDS", default_value = "120")]
-    pub stall_timeout_seconds: Seconds,
+    /// How long it is waited for.
+    #[command(flatten)]
+    pub deadlines: DeadlineArgs,
 }
 
 /// The preflight asks with these deadlines, or shorter ones that were given: whether a store is there at all must be
@@ -142,9 +132,9 @@ impl StorageArgs {
             ("--bucket", self.bucket.clone()),
             ("--region", self.region.clone()),
             ("--ca-cert", self.ca_cert.as_ref().map(|path| path.display().to_string())),
-            ("--request-timeout-seconds", Some(self.request_timeout_seconds.to_string())),
-            ("--retry-timeout-seconds", Some(self.retry_timeout_seconds.to_string())),
-            ("--stall-timeout-seconds", Some(self.stall_timeout_seconds.to_string())),
+            ("--request-timeout-seconds", Some(self.deadlines.request_timeout_seconds.to_string())),
+            ("--retry-timeout-seconds", Some(self.deadlines.retry_timeout_seconds.to_string())),
+            ("--stall-timeout-seconds", Some(self.deadlines.stall_timeout_seconds.to_string())),
         ];
         let given = given.into_iter().filter_map(|(flag, value)| Some(format!("{flag}={}", value?)));
         given.chain(self.insecure.then(|| "--insecure".to_owned())).collect()
@@ -181,9 +171,9 @@ impl StorageArgs {
             endpoint: self.endpoint.clone(),
             bucket,
             region: self.region.clone(),
-            request_timeout: Some(self.request_timeout_seconds.as_duration()),
-            retry_timeout: Some(self.retry_timeout_seconds.as_duration()),
-            stall_timeout: Some(self.stall_timeout_seconds.as_duration()),
+            request_timeout: Some(self.deadlines.request_timeout_seconds.as_duration()),
+            retry_timeout: Some(self.deadlines.retry_timeout_seconds.as_duration()),
+            stall_timeout: Some(self.deadlines.stall_timeout_seconds.as_duration()),
             trust,
         };
         Config::resolve(backend, &overrides, variable).map_err(|error| match (error, &self.ca_cert) {

@@ -1,22 +1,22 @@
 //! When messages are due.
 
+use clap::ValueEnum;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use serde::Serialize;
 
 use crate::units::Rate;
 
 /// How the messages of a schedule are spread over time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Arrival {
-    /// Evenly: the i-th at `i / rate`.
+    /// Evenly
     #[default]
     Uniform,
-    /// As independent senders would: exponential times between messages, drawn from a seed.
-    Poisson {
-        /// The same seed gives the same times.
-        seed: u64,
-    },
-    /// All of a second's messages at its start.
+    /// As independent senders would: exponential times between messages, drawn from --seed
+    Poisson,
+    /// All of a second's messages at its start
     Burst,
 }
 
@@ -33,8 +33,8 @@ pub(super) struct Arrivals {
 }
 
 impl Arrivals {
-    pub(super) fn new(rate: Rate, arrival: Arrival) -> Self {
-        let seed = if let Arrival::Poisson { seed } = arrival { seed } else { 0 };
+    /// The same seed gives the same Poisson arrivals.
+    pub(super) fn new(rate: Rate, arrival: Arrival, seed: u64) -> Self {
         let mut arrivals = Self {
             rate,
             arrival,
@@ -67,7 +67,7 @@ impl Arrivals {
         match self.arrival {
             Arrival::Uniform => self.rate.due_us(self.index),
             Arrival::Burst => self.rate.due_us(self.index) / 1_000_000 * 1_000_000,
-            Arrival::Poisson { .. } => {
+            Arrival::Poisson => {
                 // Of 1 - u, which is never 0, where u may be.
                 let gap = -(1.0 - self.random.random::<f64>()).ln();
                 self.poisson_us += gap * 1e6 / self.rate.per_second();
@@ -82,7 +82,11 @@ mod tests {
     use super::*;
 
     fn times(rate: &str, arrival: Arrival, count: usize) -> Vec<i64> {
-        let mut arrivals = Arrivals::new(rate.parse().unwrap(), arrival);
+        seeded_times(rate, arrival, 7, count)
+    }
+
+    fn seeded_times(rate: &str, arrival: Arrival, seed: u64, count: usize) -> Vec<i64> {
+        let mut arrivals = Arrivals::new(rate.parse().unwrap(), arrival, seed);
         (0..count)
             .map(|index| {
                 assert_eq!(arrivals.index(), index as u64);
@@ -107,7 +111,7 @@ mod tests {
 
     #[test]
     fn poisson_arrivals_have_the_rate_and_the_scatter_of_independent_senders() {
-        let times = times("1000", Arrival::Poisson { seed: 7 }, 100_000);
+        let times = times("1000", Arrival::Poisson, 100_000);
         assert!(times.is_sorted());
         let seconds = times[times.len() - 1] as f64 / 1e6;
         assert!((99.0..101.0).contains(&seconds), "{seconds}");
@@ -121,7 +125,7 @@ mod tests {
 
     #[test]
     fn the_same_seed_gives_the_same_times() {
-        let of = |seed| times("1000", Arrival::Poisson { seed }, 100);
+        let of = |seed| seeded_times("1000", Arrival::Poisson, seed, 100);
         assert_eq!(of(1), of(1));
         assert_ne!(of(1), of(2));
     }

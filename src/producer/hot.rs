@@ -24,7 +24,7 @@ pub fn hand_over(rate: Rate, messages: u64) -> Option<Batch> {
     let long = Duration::from_secs(3_600);
     Pacer {
         max_batch_bytes: super::MAX_BATCH_BYTES,
-        schedule: Schedule::Paced { rate, messages, arrival: Arrival::Uniform },
+        schedule: Schedule::Paced { rate, messages, arrival: Arrival::Uniform, seed: 0 },
         start_ns: s3mq_clock::monotonic_ns() - rate.due_us(messages) as u64 * 1_000,
         // Over at once, or it would sleep until the next tick.
         interval_ns: 1,

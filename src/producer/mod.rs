@@ -44,6 +44,8 @@ pub enum Schedule {
         messages: u64,
         /// How they are spread over time.
         arrival: Arrival,
+        /// The same seed gives the same times, where they are drawn.
+        seed: u64,
     },
     /// `messages`, as fast as the queue takes them, each stamped when it is handed over.
     Flood {

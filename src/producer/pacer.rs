@@ -77,7 +77,9 @@ impl Pacer {
             batches: self.batches.clone(),
         };
         let paced = match self.schedule {
-            Schedule::Paced { rate, messages, arrival } => self.paced(&mut cutter, rate, messages, arrival),
+            Schedule::Paced { rate, messages, arrival, seed } => {
+                self.paced(&mut cutter, rate, messages, Arrivals::new(rate, arrival, seed))
+            }
             Schedule::Flood { messages } => self.flood(&mut cutter, messages, u64::MAX),
             Schedule::FloodFor(seconds) => {
                 let until_ns = self.start_ns + seconds.as_duration().as_nanos() as u64;
@@ -89,10 +91,9 @@ impl Pacer {
         Paced { held_up_ns: cutter.held_up_ns, ..paced }
     }
 
-    fn paced(mut self, cutter: &mut Cutter, rate: Rate, messages: u64, arrival: Arrival) -> Paced {
+    fn paced(mut self, cutter: &mut Cutter, rate: Rate, messages: u64, mut arrivals: Arrivals) -> Paced {
         let start_us = self.anchor.at_us(self.start_ns);
         let until_ns = self.start_ns + rate.due_us(messages) as u64 * 1_000 + self.grace_ns;
-        let mut arrivals = Arrivals::new(rate, arrival);
         let mut delay = Run::default();
         let mut last_ns = self.start_ns;
         while arrivals.index() < messages && !self.stop.is_set() {
@@ -179,7 +180,7 @@ mod tests {
     use crate::stop::stop;
 
     fn paced(rate: Rate, messages: u64) -> Schedule {
-        Schedule::Paced { rate, messages, arrival: Arrival::Uniform }
+        Schedule::Paced { rate, messages, arrival: Arrival::Uniform, seed: 0 }
     }
 
     fn pacer(

@@ -4,16 +4,19 @@
 //! of the field's benchmarks can read it. Then, where the message is to be longer, one space and
 //! padding.
 
+use clap::ValueEnum;
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
+use serde::Serialize;
 
 /// What fills a message up to its size.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Padding {
-    /// The alphabet over and over: compresses to nothing.
+    /// The alphabet over and over
     #[default]
     Text,
-    /// Random letters and digits: compresses hardly.
+    /// Random letters and digits
     Random,
 }
 

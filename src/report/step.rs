@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::config::{DeadlineArgs, MessageArgs, PollArgs, RunArgs};
 use crate::events::{ConsumerSummary, Mark, ProducerSummary};
 use crate::machine::Machine;
 use crate::report::cost::{Cost, Prices};
-use crate::units::Rate;
+use crate::units::{Rate, Seconds};
 
 /// What a rate's figures say of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -57,9 +58,9 @@ impl std::fmt::Display for Verdict {
 #[derive(Clone, Debug, Serialize)]
 pub struct RunInfo {
     /// s3mq's version and commit.
-    pub version: String,
+    pub version: &'static str,
     /// Version of delta-rs.
-    pub deltalake_version: String,
+    pub deltalake_version: &'static str,
     /// The store, without secrets.
     pub store: String,
     /// How much longer the store took on purpose, as `commit-put=200ms`; empty where it didn't.
@@ -70,34 +71,19 @@ pub struct RunInfo {
     pub faults: Option<FaultRules>,
     /// How long what was waited for.
     pub deadlines: Deadlines,
-    /// How long each rate streamed.
-    pub seconds_to_stream: f64,
-    /// Producers' commit interval.
-    pub autocommit_duration_ms: u64,
-    /// Versions of the table from one checkpoint to the next; 0 is never.
-    pub checkpoint_interval: u64,
-    /// Versions that each table had been given before its run.
-    pub preload_versions: u64,
-    /// How messages were spread over time: `uniform`, `poisson` or `burst`.
-    pub arrival: String,
-    /// Seed of `poisson`.
-    pub seed: u64,
-    /// Bytes a message.
-    pub message_bytes: usize,
-    /// What fills a message up: `text` or `random`.
-    pub payload: String,
-    /// Encoding of the column `data`: `plain` or `prefix`.
-    pub data_encoding: String,
-    /// Polling policy: `adaptive` or `fixed`.
-    pub poll: String,
+    /// What each rate was run with.
+    #[serde(flatten)]
+    pub run: RunArgs,
+    /// What the messages were.
+    #[serde(flatten)]
+    pub message: MessageArgs,
+    /// How the consumer polled.
+    #[serde(flatten)]
+    pub poll: PollArgs,
     /// Pause between two questions of the fixed policy; the expected cadence of the adaptive one.
     pub poll_interval_ms: f64,
-    /// What was left out at the beginning.
-    pub warmup_seconds: f64,
     /// Whether bodies were left out of request signatures.
     pub unsigned_payload: bool,
-    /// Length of the timeline's intervals.
-    pub interval_seconds: f64,
     /// What requests and storage are priced with.
     pub prices: Prices,
     /// The machine that both roles ran on.
@@ -127,16 +113,13 @@ pub struct FaultRules {
 }
 
 /// The deadlines of a run, in seconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub struct Deadlines {
-    /// Of one attempt of a request.
-    pub request_timeout_seconds: f64,
-    /// Of one request while the store answers others.
-    pub retry_timeout_seconds: f64,
-    /// Of a silence of the store.
-    pub stall_timeout_seconds: f64,
+    /// Of requests, and of a silence of the store.
+    #[serde(flatten)]
+    pub requests: DeadlineArgs,
     /// Of the consumer's catching up.
-    pub drain_timeout_seconds: f64,
+    pub drain_timeout_seconds: Seconds,
 }
 
 impl RunInfo {

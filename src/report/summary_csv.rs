@@ -1,18 +1,17 @@
 //! `summary.csv`: one row a rate. Latencies in seconds with six decimals; an empty field where
 //! nothing was measured.
 
-use crate::measure::Percentiles;
 use s3mq_queue::storage::Purpose;
 
 use super::log_age::discovered;
 use super::step::{RunInfo, StepReport};
 
-/// The bytes of the file, of a run with this configuration and these percentiles; empty for no steps.
-pub fn summary_csv(info: &RunInfo, percentiles: &Percentiles, steps: &[StepReport]) -> Vec<u8> {
+/// The bytes of the file, of a run with this configuration; empty for no steps.
+pub fn summary_csv(info: &RunInfo, steps: &[StepReport]) -> Vec<u8> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     for (index, step) in steps.iter().enumerate() {
         // A column's name stands beside its value, so that the two can't come apart.
-        let (names, values): (Vec<_>, Vec<_>) = columns(info, percentiles, step).into_iter().unzip();
+        let (names, values): (Vec<_>, Vec<_>) = columns(info, step).into_iter().unzip();
         // Writing to memory can't fail.
         if index == 0 {
             let _ = writer.write_record(names);
@@ -22,14 +21,14 @@ pub fn summary_csv(info: &RunInfo, percentiles: &Percentiles, steps: &[StepRepor
     writer.into_inner().unwrap_or_default()
 }
 
-fn columns(info: &RunInfo, percentiles: &Percentiles, step: &StepReport) -> Vec<(String, String)> {
+fn columns(info: &RunInfo, step: &StepReport) -> Vec<(String, String)> {
     let (producer, consumer) = (&step.producer, &step.consumer);
     let latency = consumer.latency.as_ref();
     let since_handed_over = consumer.latency_since_handed_over.as_ref();
     let count = |name: &str, count: u64| (name.to_owned(), count.to_string());
     let seconds = |us: Option<f64>| us.map_or_else(String::new, |us| format!("{:.6}", us / 1e6));
     let share = |share: Option<f64>| share.map_or_else(String::new, |share| format!("{share:.4}"));
-    let chosen = percentiles.iter().map(|percentile| {
+    let chosen = info.run.percentiles.percentiles.iter().map(|percentile| {
         let found = consumer.percentiles.iter().find(|chosen| chosen.percentile == percentile);
         (format!("p{percentile}"), seconds(found.map(|chosen| chosen.us as f64)))
     });

@@ -1,11 +1,14 @@
 //! A rate of which nothing was measured, in every exporter.
 
+use clap::Parser;
 use uuid::Uuid;
 
 use super::*;
+use crate::config::{DeadlineArgs, MessageArgs, PollArgs, RunArgs};
 use crate::events::{CheckpointCounts, ConsumerSummary, Ended, ProducerSummary, Requests, StoreStalls};
 use crate::machine::{Effort, Machine};
 use crate::measure::{Integrity, Percentiles, Sample};
+use crate::units::Seconds;
 use s3mq_queue::ProducerEpoch;
 
 fn nothing_measured() -> StepReport {
@@ -89,39 +92,38 @@ fn nothing_measured() -> StepReport {
     }
 }
 
+#[derive(Parser)]
+struct Flags {
+    #[command(flatten)]
+    run: RunArgs,
+    #[command(flatten)]
+    message: MessageArgs,
+    #[command(flatten)]
+    poll: PollArgs,
+    #[command(flatten)]
+    requests: DeadlineArgs,
+}
+
 fn text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
 #[test]
 fn what_was_not_measured_is_empty_null_or_a_dash() {
+    let Flags { run, message, poll, requests } = Flags::parse_from(["s3mq", "--warmup-seconds=1"]);
     let info = RunInfo {
-        deltalake_version: String::new(),
-        version: String::new(),
+        deltalake_version: "",
+        version: "",
         store: String::new(),
         delays: String::new(),
         store_model: None,
         faults: None,
-        deadlines: Deadlines {
-            request_timeout_seconds: 30.0,
-            retry_timeout_seconds: 60.0,
-            stall_timeout_seconds: 120.0,
-            drain_timeout_seconds: 60.0,
-        },
-        seconds_to_stream: 1.0,
-        autocommit_duration_ms: 100,
-        checkpoint_interval: 1000,
-        preload_versions: 0,
-        arrival: "uniform".to_owned(),
-        seed: 0,
-        message_bytes: 17,
-        payload: "text".to_owned(),
-        data_encoding: "plain".to_owned(),
-        poll: "adaptive".to_owned(),
+        deadlines: Deadlines { requests, drain_timeout_seconds: Seconds::whole(60) },
+        run,
+        message,
+        poll,
         poll_interval_ms: 100.0,
-        warmup_seconds: 0.1,
         unsigned_payload: true,
-        interval_seconds: 1.0,
         prices: Prices::default(),
         machine: Machine::this(),
     };
@@ -145,7 +147,7 @@ fn what_was_not_measured_is_empty_null_or_a_dash() {
         assert!(dollars.is_number() || name == "requests_usd_per_million_messages", "{name}: {dollars}");
     }
 
-    let summary = text(summary_csv(&info, &Percentiles::default(), &steps));
+    let summary = text(summary_csv(&info, &steps));
     let mut lines = summary.lines().map(|line| line.split(',').collect::<Vec<_>>());
     let (header, row) = (lines.next().unwrap(), lines.next().unwrap());
     for (name, field) in header.into_iter().zip(row) {

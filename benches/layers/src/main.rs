@@ -8,7 +8,8 @@ use std::time::Duration;
 use clap::Parser;
 use s3mq::cli::given_file::{self, cannot_use};
 use s3mq::cli::storage::{self, BackendArg, StorageArgs};
-use s3mq::cli::{Failure, MessageArgs, VERSION, execute, interrupted, parse, say, signals};
+use s3mq::cli::{Failure, VERSION, execute, interrupted, parse, say, signals};
+use s3mq::config::MessageArgs;
 use s3mq::exit::Exit;
 use s3mq::producer::MAX_BATCH_BYTES;
 use s3mq::report::{PartialFile, prepare_file};
@@ -109,8 +110,8 @@ async fn run(args: Args) -> Result<Exit, Failure> {
     let store = match (remote, &own) {
         (Some(config), _) => config,
         (None, Some(own)) => own.config().with_timeouts(
-            args.storage.request_timeout_seconds.as_duration(),
-            args.storage.retry_timeout_seconds.as_duration(),
+            args.storage.deadlines.request_timeout_seconds.as_duration(),
+            args.storage.deadlines.retry_timeout_seconds.as_duration(),
         ),
         (None, None) => return Err(Failure::runtime("the embedded store did not start")),
     };
@@ -155,7 +156,7 @@ async fn run(args: Args) -> Result<Exit, Failure> {
 
 impl Args {
     fn config(&self, embedded: bool) -> Result<Config, Failure> {
-        let message_size = self.message.size()?;
+        let message_size = self.message.size().map_err(Failure::usage)?;
         let bytes = self.batch_messages.saturating_mul(self.message.bytes() as u64);
         if bytes > MAX_BATCH_BYTES as u64 {
             return Err(Failure::usage(format!(
@@ -181,7 +182,7 @@ impl Args {
             commit_interval: Duration::from_millis(self.autocommit_duration_ms),
             batch_messages: self.batch_messages,
             message_size,
-            padding: self.message.padding(),
+            padding: self.message.payload,
             data_encoding: self.message.encoding(),
             seconds: self.seconds,
             rounds: usize::from(self.rounds),

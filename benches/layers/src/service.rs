@@ -68,7 +68,7 @@ fn producer_config(job: &Job, anchor: &Anchor) -> producer::Config {
         JobKind::Flood { .. } => (Schedule::Flood { messages }, NEVER, job.batch_bytes()),
         JobKind::Paced { rate, commit_interval, .. } => {
             let arrival = Arrival::Uniform;
-            (Schedule::Paced { rate, messages, arrival }, commit_interval, MAX_BATCH_BYTES)
+            (Schedule::Paced { rate, messages, arrival, seed: 0 }, commit_interval, MAX_BATCH_BYTES)
         }
     };
     producer::Config {

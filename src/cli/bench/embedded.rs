@@ -63,13 +63,13 @@ impl Args {
         let (None, Some(memory)) = (&self.data_dir, memory_bytes()) else {
             return Ok(());
         };
-        let held = rates.iter().map(|rate| rate.messages_in(self.seconds_to_stream));
+        let held = rates.iter().map(|rate| rate.messages_in(self.run.seconds_to_stream));
         let messages =
-            if self.keep_data { held.fold(0, u64::saturating_add) } else { held.max().unwrap_or(0) };
-        let tables = if self.keep_data { rates.len() as u64 } else { 1 };
+            if self.output.keep_data { held.fold(0, u64::saturating_add) } else { held.max().unwrap_or(0) };
+        let tables = if self.output.keep_data { rates.len() as u64 } else { 1 };
         let needed = messages
             .saturating_mul(self.message.bytes() as u64 + OVERHEAD_BYTES)
-            .saturating_add(self.preload_versions.saturating_mul(tables * VERSION_BYTES));
+            .saturating_add(self.run.preload_versions.saturating_mul(tables * VERSION_BYTES));
         if needed <= memory / 2 {
             return Ok(());
         }
@@ -87,11 +87,11 @@ impl Args {
         let store =
             storage::Config::of_server(&server.endpoint(), BUCKET, &keys.access_key, &keys.secret_key)?;
         Ok(storage::Config {
-            stall_timeout: self.storage.stall_timeout_seconds.as_duration(),
+            stall_timeout: self.storage.deadlines.stall_timeout_seconds.as_duration(),
             region: self.storage.region.clone().unwrap_or_else(|| store.region.clone()),
             ..store.with_timeouts(
-                self.storage.request_timeout_seconds.as_duration(),
-                self.storage.retry_timeout_seconds.as_duration(),
+                self.storage.deadlines.request_timeout_seconds.as_duration(),
+                self.storage.deadlines.retry_timeout_seconds.as_duration(),
             )
         })
     }
