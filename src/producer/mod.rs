@@ -16,15 +16,18 @@ mod timeline;
 
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, Sender, UnboundedSender};
 
-use crate::events::{Event, ProducerSummary, SentInterval, StoreStalls};
+use crate::events::{Event, ProducerSummary, Requests, SentInterval, StoreStalls};
 use crate::machine::Effort;
 use crate::stop::Stop;
 use crate::units::{Rate, Seconds};
 use s3mq_clock::Anchor;
 use s3mq_queue::storage::Purpose;
-use s3mq_queue::{CheckpointBy, DataEncoding, Lake, Producer, ProducerOptions, QueueError};
+use s3mq_queue::{
+    Appended, Batch, CheckpointBy, DataEncoding, Lake, Notice, Producer, ProducerEpoch, ProducerOptions,
+    QueueError,
+};
 
 pub use arrivals::Arrival;
 pub use cutter::MAX_BATCH_BYTES;
@@ -89,6 +92,37 @@ pub struct Config {
     pub anchor: Anchor,
 }
 
+impl Config {
+    fn options(&self, notices: UnboundedSender<Notice>) -> ProducerOptions {
+        ProducerOptions {
+            producer_id: self.producer_id,
+            data_encoding: self.data_encoding,
+            anchor: self.anchor.clone(),
+            checkpoint_interval: self.checkpoint_interval,
+            checkpoint_by: self.checkpoint_by.clone(),
+            append_to_existing: self.append_to_existing,
+            notices: Some(notices),
+            ..ProducerOptions::default()
+        }
+    }
+
+    /// A pacer whose schedule starts now.
+    fn pacer(&self, stop: Stop, batches: Sender<Batch>, ended: UnboundedSender<SentInterval>) -> Pacer {
+        Pacer {
+            schedule: self.schedule,
+            start_ns: s3mq_clock::monotonic_ns(),
+            grace_ns: self.grace.as_nanos() as u64,
+            interval_ns: self.commit_interval.as_nanos() as u64,
+            max_batch_bytes: self.max_batch_bytes,
+            timeline: Timeline::new(&self.anchor, self.interval, ended),
+            payload: Payload::new(self.message_size, self.padding, rand::random()),
+            anchor: self.anchor.clone(),
+            stop,
+            batches,
+        }
+    }
+}
+
 /// Runs a producer until everything is sent and committed, or until it is told to stop; then it
 /// commits what it has handed over.
 ///
@@ -102,37 +136,15 @@ pub async fn run(
 ) -> Result<ProducerSummary, QueueError> {
     let (notice, told) = mpsc::unbounded_channel();
     let mut notices = Notices::new(told);
-    let options = ProducerOptions {
-        producer_id: config.producer_id,
-        data_encoding: config.data_encoding,
-        anchor: config.anchor.clone(),
-        checkpoint_interval: config.checkpoint_interval,
-        checkpoint_by: config.checkpoint_by,
-        append_to_existing: config.append_to_existing,
-        notices: Some(notice),
-        ..ProducerOptions::default()
-    };
     // The table exists and the connections are warm before the schedule starts.
-    let mut queue = Producer::open(lake, options).await?;
-    let (by, cold_open) = (queue.epoch(), queue.cold_open());
-    let opening = lake.store().requests();
+    let mut queue = Producer::open(lake, config.options(notice)).await?;
+    let opened =
+        Opened { by: queue.epoch(), cold_open: queue.cold_open(), requests: lake.store().requests() };
     tell(Event::Ready);
 
-    let anchor = config.anchor;
     let (sender, mut batches) = mpsc::channel(1);
-    let (intervals, mut ended) = mpsc::unbounded_channel::<SentInterval>();
-    let pacer = Pacer {
-        schedule: config.schedule,
-        start_ns: s3mq_clock::monotonic_ns(),
-        grace_ns: config.grace.as_nanos() as u64,
-        interval_ns: config.commit_interval.as_nanos() as u64,
-        max_batch_bytes: config.max_batch_bytes,
-        timeline: Timeline::new(&anchor, config.interval, intervals),
-        payload: Payload::new(config.message_size, config.padding, rand::random()),
-        anchor: anchor.clone(),
-        stop: stop.clone(),
-        batches: sender,
-    };
+    let (intervals, mut ended) = mpsc::unbounded_channel();
+    let pacer = config.pacer(stop.clone(), sender, intervals);
     let pacer = tokio::task::spawn_blocking(move || pacer.run());
 
     let mut messages = 0;
@@ -154,36 +166,54 @@ pub async fn run(
             }
         }
     }
-    let Paced { handed_over, elapsed_ns, send_delay, held_up_ns } =
-        pacer.await.map_err(|error| QueueError::TaskEnded(error.to_string()))?;
+    let paced = pacer.await.map_err(|error| QueueError::TaskEnded(error.to_string()))?;
     while let Ok(interval) = ended.try_recv() {
         tell(Event::Sent(interval));
     }
     let appended = queue.finish().await?;
     notices.take(&mut tell);
-    let Counted { commit_time, checkpoints, checkpoint_requests } = notices.counted();
+    Ok(summary(&config, lake, opened, paced, appended, notices.counted(), stop.is_set()))
+}
 
-    let requests = lake.store().requests().since(&opening);
+/// A producer that was ready.
+struct Opened {
+    by: ProducerEpoch,
+    cold_open: Duration,
+    /// What it had sent by then.
+    requests: Requests,
+}
+
+fn summary(
+    config: &Config,
+    lake: &Lake,
+    opened: Opened,
+    paced: Paced,
+    appended: Appended,
+    counted: Counted,
+    is_stopped: bool,
+) -> ProducerSummary {
+    let requests = lake.store().requests().since(&opened.requests);
     let planned = match config.schedule {
         Schedule::Paced { messages, .. } | Schedule::Flood { messages } => messages,
-        Schedule::FloodFor(_) => handed_over,
+        Schedule::FloodFor(_) => paced.handed_over,
     };
     // The schedule of n messages is n / rate long, though the last is due a little earlier.
     let scheduled_seconds = match config.schedule {
-        Schedule::Paced { rate, messages, .. } if handed_over == messages => {
+        Schedule::Paced { rate, messages, .. } if paced.handed_over == messages => {
             messages as f64 / rate.per_second()
         }
         _ => 0.0,
     };
-    let sending_seconds = scheduled_seconds.max(elapsed_ns as f64 / 1e9);
-    Ok(ProducerSummary {
-        by,
+    let sending_seconds = scheduled_seconds.max(paced.elapsed_ns as f64 / 1e9);
+    let stalls_from = StoreStalls::threshold(config.commit_interval);
+    ProducerSummary {
+        by: opened.by,
         planned,
         committed: appended.messages,
         sending_seconds,
-        achieved_rate: (sending_seconds > 0.0).then(|| handed_over as f64 / sending_seconds),
-        send_delay: send_delay.and_then(|delays| delays.summary()),
-        held_up_seconds: held_up_ns as f64 / 1e9,
+        achieved_rate: (sending_seconds > 0.0).then(|| paced.handed_over as f64 / sending_seconds),
+        send_delay: paced.send_delay.and_then(|delays| delays.summary()),
+        held_up_seconds: paced.held_up_ns as f64 / 1e9,
         files: appended.files,
         file_bytes: appended.file_bytes,
         commits: appended.commits,
@@ -191,17 +221,17 @@ pub async fn run(
         conflicts: appended.conflicts,
         wasted_data_puts: requests.attempts(Purpose::DataPut).saturating_sub(appended.files),
         wasted_commit_puts: requests.attempts(Purpose::CommitPut).saturating_sub(appended.commits),
-        commit_time,
-        cold_open_seconds: cold_open.as_secs_f64(),
-        checkpoints,
-        checkpoint_requests,
+        commit_time: counted.commit_time,
+        cold_open_seconds: opened.cold_open.as_secs_f64(),
+        checkpoints: counted.checkpoints,
+        checkpoint_requests: counted.checkpoint_requests,
         effort: Effort::so_far(),
-        interrupted: stop.is_set() && handed_over < planned,
+        interrupted: is_stopped && paced.handed_over < planned,
         store_server: lake.store().server(),
-        wall_clock_step_us: anchor.wall_clock_step_us(),
+        wall_clock_step_us: config.anchor.wall_clock_step_us(),
         store_clock: lake.store().clock(),
-        store_stalls: lake.store().pulse().stalls(StoreStalls::threshold(config.commit_interval)),
+        store_stalls: lake.store().pulse().stalls(stalls_from),
         running_requests: requests,
         requests: lake.store().requests(),
-    })
+    }
 }
