@@ -22,8 +22,7 @@ test-all dir="target/seaweedfs":
 lint:
     cargo fmt --all --check
     cargo fmt --manifest-path fuzz/Cargo.toml --check
-    cargo clippy --all-targets -- -D warnings
-    cargo clippy -p s3mq-code-cost --all-targets -- -D warnings
+    cargo clippy --workspace --all-targets -- -D warnings
     RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
 
 # Format the code

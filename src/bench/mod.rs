@@ -123,15 +123,7 @@ impl<C: Console> Sweep<'_, C> {
         let prefix = &self.config.output.prefix;
         let lock = PrefixLock::acquire(self.store, prefix, &holder).await?;
         let mut grace = TIDY_GRACE;
-        let place = Lake::new(self.store, prefix.clone())?;
-        let is_ours = tokio::select! {
-            is_ours = s3mq_queue::refuse_foreign(&place) => is_ours.map_err(BenchError::from),
-            () = self.stop.wait() => Err(BenchError::Interrupted),
-        };
-        let swept = match is_ours {
-            Ok(()) => self.rates(&mut grace).await,
-            Err(error) => Err(error),
-        };
+        let swept = self.rates(&mut grace).await;
         if !grace.is_zero() {
             let _ = tokio::time::timeout(grace, lock.release()).await;
         }
@@ -143,6 +135,12 @@ impl<C: Console> Sweep<'_, C> {
     }
 
     async fn rates(&mut self, grace: &mut Duration) -> Result<(), BenchError> {
+        let place = Lake::new(self.store, self.config.output.prefix.clone())?;
+        let directories: Vec<_> = self.config.rates.iter().map(ToString::to_string).collect();
+        tokio::select! {
+            refused = s3mq_queue::refuse_foreign(&place, &directories) => refused?,
+            () = self.stop.wait() => return Err(BenchError::Interrupted),
+        }
         let summary = self.config.output.output_dir.join(SUMMARY);
         // What it lists is about to be replaced: from now on it lists what this sweep has finished.
         report::discard(&summary)?;
@@ -209,11 +207,12 @@ impl<C: Console> Sweep<'_, C> {
 /// that has ended. What is left is emptied by the next run of that rate. Takes its time of `grace`.
 async fn tidy(table: &Lake, grace: &mut Duration) {
     let started = Instant::now();
-    let emptied = tokio::time::timeout(*grace, s3mq_queue::empty(table)).await;
+    let emptied = tokio::time::timeout(*grace, s3mq_queue::empty_directory(table)).await;
     *grace = grace.saturating_sub(started.elapsed());
     let place = table.describe();
     match emptied {
-        Ok(Ok(_)) => {}
+        Ok(Ok(None)) => {}
+        Ok(Ok(Some(foreign))) => tracing::warn!("{place} was emptied, but for {foreign}"),
         Ok(Err(QueueError::Storage(error))) if error.is_of_credentials() => {
             tracing::warn!("objects are left below {place}: they can't be deleted with these credentials");
             // Nor can the lock.
@@ -232,7 +231,7 @@ async fn tidy(table: &Lake, grace: &mut Duration) {
 /// Empties a table, unless the bench is interrupted. Gives what isn't s3mq's and was left.
 async fn empty(table: &Lake, stop: &mut Stop) -> Result<Option<Foreign>, BenchError> {
     tokio::select! {
-        left = s3mq_queue::empty(table) => Ok(left?),
+        left = s3mq_queue::empty_directory(table) => Ok(left?),
         () = stop.wait() => Err(BenchError::Interrupted),
     }
 }

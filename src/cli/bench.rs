@@ -15,7 +15,7 @@ use super::faults::{FaultArgs, fired};
 use super::given_file;
 use super::role::interrupted;
 use super::signals;
-use super::storage::{BackendArg, StorageArgs, VERSIONED, preflight};
+use super::storage::{BackendArg, StorageArgs, preflight};
 use super::store_model::{ModelArgs, described};
 use crate::bench::{Config, Sweep};
 use crate::config::{MessageArgs, OutputArgs, PollArgs, RunArgs};
@@ -252,10 +252,7 @@ impl Args {
 
     /// Tries the store out and connects to it.
     async fn connect(&self, store: storage::Config) -> Result<Store, Failure> {
-        let traits = preflight(&store, &self.output.prefix, self.storage.create_bucket, |_| {}).await?;
-        if traits.is_versioned {
-            say(VERSIONED);
-        }
+        preflight(&store, &self.output.prefix, self.storage.create_bucket, |_| {}).await?;
         Ok(Store::connect(store).await?)
     }
 }

@@ -28,34 +28,29 @@ pub(super) struct Args {
 pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     let config = args.storage.resolve(None)?;
     let mut stop = signals::watch(false)?;
-    tokio::select! {
-        checked = check(args, config) => checked,
-        () = stop.wait() => Err(interrupted()),
-    }
-}
-
-async fn check(args: Args, config: s3mq_queue::storage::Config) -> Result<Exit, Failure> {
     say(&config.describe());
     let body = if config.unsigned_payload() { "left out of signatures" } else { "signed" };
     say(&format!("bodies are {body}, requests signed for region {}", config.region));
-    let traits = storage::preflight(&config, &args.prefix, args.storage.create_bucket, |check| {
+    let preflight = storage::preflight(&config, &args.prefix, args.storage.create_bucket, |check| {
         say(&format!("ok  {}", check.text()));
-    })
-    .await?;
+    });
+    tokio::select! {
+        held = preflight => held?,
+        () = stop.wait() => return Err(interrupted()),
+    }
     let store = Store::connect(config).await?;
     say(&format!(
         "{:<16} {:>9} {:>9}   ({} each, one after the other, 1 KiB)",
         "round trip", "p50 ms", "p99 ms", args.round_trips
     ));
-    for trip in round_trips(&store, &args.prefix, usize::from(args.round_trips), 1024).await? {
+    let count = usize::from(args.round_trips);
+    let trips = round_trips(&store, &args.prefix, count, 1024, stop.wait()).await?;
+    for trip in trips.ok_or_else(interrupted)? {
         let ms = |percentile| trip.percentile_us(percentile) as f64 / 1e3;
         say(&format!("{:<16} {:>9.2} {:>9.2}", trip.request, ms(50.0), ms(99.0)));
     }
     if let Some(server) = store.server() {
         say(&format!("the store calls itself {server}"));
-    }
-    if traits.is_versioned {
-        say(storage::VERSIONED);
     }
     Ok(Exit::Ok)
 }

@@ -15,7 +15,7 @@ use crate::config::WriteArgs;
 use crate::events::Event;
 use crate::exit::Exit;
 use s3mq_queue::storage::{LakePath, Requests, Store};
-use s3mq_queue::{CheckpointAnswer, CheckpointBy, CheckpointOptions, Lake, make_checkpoint};
+use s3mq_queue::{CheckpointAnswer, CheckpointBy, CheckpointOptions, Lake, QueueError, make_checkpoint};
 
 /// Make the checkpoint of one version of a table
 ///
@@ -38,7 +38,7 @@ pub(super) struct Args {
     requests_at_once: u16,
 
     /// Stop when standard input is closed, as a producer's do when the producer is gone
-    #[arg(long)]
+    #[arg(long, hide = true)]
     exit_on_stdin_eof: bool,
 
     #[command(flatten)]
@@ -72,10 +72,11 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
             Ok(Exit::Ok)
         }
         Err(problem) => {
-            let exit_code = Exit::Failed.code();
+            let message = format!("version {version} of {place} has no checkpoint: {problem}");
+            let (error, exit) = (problem.to_string(), Failure::from(problem).exit);
             // A producer that reads it says itself which checkpoint it is.
-            emit(&Event::Failed { error: problem.clone(), exit_code, requests: Some(requests) });
-            Err(Failure::runtime(format!("version {version} of {place} has no checkpoint: {problem}")))
+            emit(&Event::Failed { error, exit_code: exit.code(), requests: Some(requests) });
+            Err(Failure { exit, message })
         }
     }
 }
@@ -92,7 +93,7 @@ pub(super) fn by_a_process(lake_path: &LakePath, write: WriteArgs, storage: &Sto
         let mut arguments = arguments.clone();
         arguments.push(format!("--at-version={version}"));
         Box::pin(async move {
-            let nothing = |problem| (Requests::default(), Err(problem));
+            let nothing = |problem| (Requests::default(), Err(QueueError::Checkpoint(problem)));
             start(&arguments).await.unwrap_or_else(|error| nothing(format!("it could not be run: {error}")))
         })
     }))
@@ -107,11 +108,12 @@ async fn start(arguments: &[String]) -> std::io::Result<CheckpointAnswer> {
         match child.next().await? {
             Said::Event(Event::Checkpointed { requests, .. }) => answer = Some((requests, Ok(()))),
             Said::Event(Event::Failed { error, requests, .. }) => {
-                answer = Some((requests.unwrap_or_default(), Err(error)));
+                answer = Some((requests.unwrap_or_default(), Err(QueueError::Checkpoint(error))));
             }
             Said::Event(_) => {}
             Said::Ended(status) => {
-                let early = || (Requests::default(), Err(format!("it ended early ({status})")));
+                let problem = QueueError::Checkpoint(format!("it ended early ({status})"));
+                let early = || (Requests::default(), Err(problem));
                 return Ok(answer.unwrap_or_else(early));
             }
         }

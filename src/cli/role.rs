@@ -29,11 +29,11 @@ pub(super) struct RoleArgs {
 
     /// Clock readings that stamps count from, so that two processes of one host agree
     /// [default: read at start]
-    #[arg(long, value_name = "WALL_US:MONOTONIC_NS:BOOT_ID")]
+    #[arg(long, hide = true, value_name = "WALL_US:MONOTONIC_NS:BOOT_ID")]
     pub clock_anchor: Option<Anchor>,
 
     /// Stop when standard input is closed, as the bench's children do when the bench is gone
-    #[arg(long)]
+    #[arg(long, hide = true)]
     pub exit_on_stdin_eof: bool,
 }
 

@@ -8,11 +8,9 @@ use clap::{Args, ValueEnum};
 
 use super::console::warn;
 use super::failure::Failure;
-use super::given_file::{self, WRITTEN_BYTES, cannot_use};
+use super::given_file::cannot_use;
 use crate::config::DeadlineArgs;
-use s3mq_queue::storage::{
-    self, Backend, Config, ConfigError, LakePath, Overrides, Prefix, Store, Traits, Trust,
-};
+use s3mq_queue::storage::{self, Backend, Config, ConfigError, LakePath, Overrides, Prefix, Store, Trust};
 
 /// Which kind of store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -194,7 +192,7 @@ pub async fn preflight(
     prefix: &Prefix,
     create_bucket: bool,
     report: impl FnMut(storage::Check),
-) -> Result<Traits, Failure> {
+) -> Result<(), Failure> {
     if config.trust == Trust::Anyone {
         warn("--insecure: nobody checks who answers, and whoever does gets the messages");
     }
@@ -206,12 +204,14 @@ pub async fn preflight(
     if create_bucket {
         store.admin().create_bucket().await?;
     }
-    Ok(storage::preflight(&store, prefix, report).await?)
+    if storage::preflight(&store, prefix, report).await?.is_versioned {
+        warn(
+            "the bucket is versioned: what s3mq deletes stays as old versions behind delete markers, and is paid for \
+              until a lifecycle rule or you remove it",
+        );
+    }
+    Ok(())
 }
-
-/// What a command that deletes says of a versioned bucket.
-pub const VERSIONED: &str = "the bucket is versioned: what s3mq deletes stays as old versions behind delete \
-                                    markers, and is paid for until a lifecycle rule or you remove it";
 
 /// An environment variable that is set to something.
 pub fn variable(name: &str) -> Option<String> {

@@ -5,7 +5,7 @@ use rustix::process::Signal;
 use crate::harness::s3mq;
 use crate::store::{Store, VARIABLES};
 
-const COMMANDS: [&str; 7] = ["bench", "producer", "consumer", "serve", "check", "preload", "checkpoint"];
+const COMMANDS: [&str; 6] = ["bench", "producer", "consumer", "serve", "check", "preload"];
 
 #[test]
 fn the_version_names_its_commit() {

@@ -262,20 +262,3 @@ fn a_bench_that_would_fill_the_memory_is_refused() {
     let sweep = "bench --range-start 1 --range-end 100000000 --range-step 20000 --seconds-to-stream 31536000";
     s3mq(sweep).arg("--keep-data").run().refuses(&["--data-dir", "memory"]);
 }
-
-/// Each of them would be read until the memory is full.
-#[test]
-fn a_file_without_an_end_is_refused() {
-    for flag in ["--faults", "--store-model", "--prices"] {
-        s3mq(BENCH).arg(format!("{flag}=/dev/zero")).run().refuses(&[flag, "/dev/zero", "more than 1 MiB"]);
-    }
-    for flag in ["--faults", "--store-model"] {
-        s3mq("serve").arg(format!("{flag}=/dev/zero")).run().refuses(&[flag, "/dev/zero", "more than 1 MiB"]);
-    }
-    let check = with_variables("check --endpoint https://127.0.0.1:1 --ca-cert /dev/zero");
-    check.run().refuses(&["--ca-cert", "/dev/zero", "more than 1 MiB"]);
-    for name in ["AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE"] {
-        let check = s3mq("check --s3-backend s3 --bucket queue").env(name, "/dev/zero");
-        check.run().refuses(&[name, "/dev/zero", "more than 1 MiB"]);
-    }
-}

@@ -52,7 +52,7 @@ use s3mq::producer::{Padding, Payload};
 use s3mq::stop::Stop;
 use s3mq::units::{Rate, Seconds};
 use s3mq_queue::storage::{Prefix, PrefixLock, StorageError, Store};
-use s3mq_queue::{ConsumerOptions, DataEncoding, Lake, ProducerOptions, QueueError};
+use s3mq_queue::{ConsumerOptions, DataEncoding, ProducerOptions, QueueError};
 
 pub use figures::{Figures, Metric};
 pub use own_store::OwnStore;
@@ -183,21 +183,12 @@ pub async fn run(
     let holder = format!("s3mq layers, process {}", std::process::id());
     let lock = PrefixLock::acquire(store, &config.prefix, &holder).await?;
     let measured = tokio::select! {
-        measured = measure(config, store, &mut tell) => measured,
+        measured = rounds::measure(config, store, &mut tell) => measured,
         () = stop.wait() => Err(LayersError::Interrupted),
     };
     // A store that has died must not keep an interrupted run.
     let _ = tokio::time::timeout(Duration::from_secs(2), lock.release()).await;
     Ok(Report::of(config, store, build, &measured?))
-}
-
-async fn measure(
-    config: &Config,
-    store: &Store,
-    tell: &mut impl FnMut(&str),
-) -> Result<rounds::Measured, LayersError> {
-    s3mq_queue::refuse_foreign(&Lake::new(store, config.prefix.clone())?).await?;
-    rounds::measure(config, store, tell).await
 }
 
 /// What a run of a layer has to carry.

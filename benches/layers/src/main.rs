@@ -116,10 +116,7 @@ async fn run(args: Args) -> Result<Exit, Failure> {
         (None, None) => return Err(Failure::runtime("the embedded store did not start")),
     };
     let connect = async {
-        let traits = storage::preflight(&store, &args.prefix, args.storage.create_bucket, |_| {}).await?;
-        if traits.is_versioned {
-            say(storage::VERSIONED);
-        }
+        storage::preflight(&store, &args.prefix, args.storage.create_bucket, |_| {}).await?;
         Ok::<_, Failure>(Store::connect(store.clone()).await?)
     };
     let measured = async {

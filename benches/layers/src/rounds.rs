@@ -1,13 +1,14 @@
 //! The order of things: round trips, a trial that sizes the flood, rounds of either job, round trips again.
 
+use std::future::pending;
 use std::time::Duration;
 
 use super::clients::{Objects, Sdk};
 use super::report::{RoundTripRow, When};
 use super::{Config, Job, JobKind, Layer, LayersError, Outcome, queue_loop, raw_loop, service};
 use s3mq::units::grouped;
-use s3mq_queue::Lake;
 use s3mq_queue::storage::{Store, round_trips};
+use s3mq_queue::{Lake, QueueError};
 
 /// How many round trips of each kind are measured, before and after.
 const ROUND_TRIPS: usize = 50;
@@ -36,6 +37,8 @@ pub(super) async fn measure(
     store: &Store,
     tell: &mut impl FnMut(&str),
 ) -> Result<Measured, LayersError> {
+    let directories = Layer::ALL.map(|layer| layer.name().to_owned());
+    s3mq_queue::refuse_foreign(&Lake::new(store, config.prefix.clone())?, &directories).await?;
     let bench = Bench { config, store };
     let paced = bench.paced();
     let bodies = [paced.batch_bytes(), bench.flood(u64::MAX, 0).batch_bytes()];
@@ -144,8 +147,10 @@ impl Bench<'_> {
         self.refuse_too_large(job)?;
         let prefix = self.config.prefix.child(layer.name());
         let place = Lake::new(self.store, prefix.clone())?;
-        s3mq_queue::empty(&place).await?;
-        s3mq_queue::mark(&place).await?;
+        if let Some(foreign) = s3mq_queue::empty_directory(&place).await? {
+            return Err(QueueError::Foreign { place: place.describe(), foreign }.into());
+        }
+        s3mq_queue::mark_directory(&place).await?;
         let job = job.clone();
         let outcome = match layer {
             Layer::RawSdk => raw_loop::run(layer, Sdk::of(self.store), prefix, job).await,
@@ -153,7 +158,7 @@ impl Bench<'_> {
             Layer::Queue => queue_loop::run(place.clone(), job).await,
             Layer::Service => service::run(place.clone(), job).await,
         }?;
-        s3mq_queue::empty(&place).await?;
+        s3mq_queue::empty_directory(&place).await?;
         Ok(outcome)
     }
 
@@ -175,9 +180,10 @@ impl Bench<'_> {
     async fn round_trips(&self, when: When, bodies: [usize; 2]) -> Result<Vec<RoundTripRow>, LayersError> {
         let mut rows = Vec::new();
         for body_bytes in bodies {
-            let trips = round_trips(self.store, &self.config.prefix, ROUND_TRIPS, body_bytes).await?;
+            let trips =
+                round_trips(self.store, &self.config.prefix, ROUND_TRIPS, body_bytes, pending()).await?;
             // A tail lists in silence only.
-            let trips = trips.into_iter().filter(|trip| trip.request != "LIST");
+            let trips = trips.into_iter().flatten().filter(|trip| trip.request != "LIST");
             rows.extend(trips.map(|trip| RoundTripRow {
                 when,
                 body_bytes,

@@ -19,12 +19,11 @@ use bytes::Bytes;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::back_off::BackOff;
 use super::entry::Entry;
 use super::error::QueueError;
 use super::lake::{Lake, Written};
 use super::table::Access;
-use crate::storage::LONGEST_BACK_OFF;
+use crate::storage::{Backoff, MAX_BACKOFF};
 
 /// What a commit took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +84,7 @@ impl Committer {
         let store = self.lake.store().clone();
         let tried = store.answered_time();
         let (mut retries, mut conflicts) = (0, 0);
-        let mut back_off = BackOff::from(FIRST_PAUSE);
+        let mut backoff = Backoff::from(FIRST_PAUSE);
         // Whether a PUT of this version may have been applied without our knowing.
         let mut unsure = false;
         loop {
@@ -127,12 +126,12 @@ impl Committer {
                 return Err(self.failed(start, retries, problem));
             }
             if conflicts > before {
-                back_off.pause(LONGEST_PAUSE_AFTER_A_CONFLICT).await;
+                backoff.pause(LONGEST_PAUSE_AFTER_A_CONFLICT).await;
                 // Others went on meanwhile. A version at a time, with a pause after each, would never
                 // catch up with them.
                 conflicts += self.pass_theirs(commit_id).await?;
             } else {
-                back_off.pause(LONGEST_BACK_OFF).await;
+                backoff.pause(MAX_BACKOFF).await;
             }
         }
     }

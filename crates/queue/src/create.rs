@@ -7,13 +7,13 @@ use bytes::Bytes;
 use serde_json::json;
 use uuid::Uuid;
 
-use super::back_off::BackOff;
 use super::commit::FIRST_PAUSE;
+use super::entry::ENGINE_INFO;
 use super::error::QueueError;
 use super::lake::{Lake, Written};
-use super::ownership::{CREATED_BY, VERSION, refuse_foreign_files};
-use super::table::{DATA, PRODUCER, SEQ};
-use crate::storage::LONGEST_BACK_OFF;
+use super::ownership::refuse_foreign_files;
+use super::table::{CREATED_BY, DATA, PRODUCER, SEQ};
+use crate::storage::{Backoff, MAX_BACKOFF};
 use s3mq_clock::wall_us;
 
 /// Creates the table if it isn't there. Several producers may try at once: one wins, all go on. Where others have
@@ -34,7 +34,7 @@ pub(super) async fn create(lake: &Lake) -> Result<(), QueueError> {
     let failed = |detail: String| Err(QueueError::Table { action: "create", place: lake.describe(), detail });
     let store = lake.store().clone();
     let tried = store.answered_time();
-    let mut back_off = BackOff::from(FIRST_PAUSE);
+    let mut backoff = Backoff::from(FIRST_PAUSE);
     loop {
         match lake.write_entry(0, entry.clone(), commit_id).await?.0 {
             Written::Yes => return Ok(()),
@@ -48,7 +48,7 @@ pub(super) async fn create(lake: &Lake) -> Result<(), QueueError> {
             Written::Exists if tried.elapsed() > store.config().retry_timeout => {
                 return failed("the store says that version 0 exists, but it can't be read".to_owned());
             }
-            Written::Exists => back_off.pause(LONGEST_BACK_OFF).await,
+            Written::Exists => backoff.pause(MAX_BACKOFF).await,
         }
     }
 }
@@ -66,7 +66,7 @@ fn first_entry(commit_id: Uuid) -> String {
             "timestamp": now_ms,
             "operation": "CREATE TABLE",
             "operationParameters": {},
-            "engineInfo": VERSION,
+            "engineInfo": ENGINE_INFO,
             "s3mq.commitId": commit_id,
         }}),
         json!({ "protocol": { "minReaderVersion": 1, "minWriterVersion": 2 } }),
@@ -77,7 +77,7 @@ fn first_entry(commit_id: Uuid) -> String {
             "partitionColumns": [],
             "createdTime": now_ms,
             "configuration": {
-                CREATED_BY: VERSION,
+                CREATED_BY: ENGINE_INFO,
                 "delta.appendOnly": "true",
                 // The log is what consumers follow; nobody but the operator may shorten it.
                 "delta.enableExpiredLogCleanup": "false",

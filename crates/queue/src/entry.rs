@@ -16,8 +16,10 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::error::shortened;
-use super::ownership::VERSION;
 use super::stamps::ProducerStamps;
+
+/// What our commits and tables say that they were made by.
+pub(super) const ENGINE_INFO: &str = concat!("s3mq/", env!("CARGO_PKG_VERSION"));
 
 /// Who wrote a batch: a producer and the epoch that its process drew at start.
 ///
@@ -275,7 +277,7 @@ pub(super) fn commit_of_files(
             "timestamp": now_ms,
             "operation": "WRITE",
             "operationParameters": { "mode": "Append" },
-            "engineInfo": VERSION,
+            "engineInfo": ENGINE_INFO,
             "isBlindAppend": true,
             "s3mq.commitId": commit_id,
             "s3mq.commitSentUs": now_us,
@@ -323,7 +325,7 @@ pub(super) fn commit_of_end(commit_id: Uuid, end: EndOfStream, now_us: i64) -> V
             "timestamp": now_ms,
             "operation": "END OF STREAM",
             "operationParameters": {},
-            "engineInfo": VERSION,
+            "engineInfo": ENGINE_INFO,
             "isBlindAppend": true,
             "s3mq.commitId": commit_id,
             "s3mq.end": end,

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use super::ownership::Foreign;
-use crate::storage::{CHECK, StorageError, advice};
+use crate::storage::{CHECK, StorageError, advice, has_done};
 
 /// A failure of the queue; its text is one line.
 #[derive(Debug, thiserror::Error)]
@@ -70,7 +70,7 @@ pub enum QueueError {
     },
     /// The table was created by somebody else, who didn't say that it may be written to.
     #[error(
-        "the table at {place} was not created by s3mq; give --append-to-existing to add messages to it, or another \
+        "the table at {place} was not created by s3mq; give --append-to-existing to write to it all the same, or another \
          --lake-path"
     )]
     ForeignTable {
@@ -78,7 +78,10 @@ pub enum QueueError {
         place: String,
     },
     /// Objects are where s3mq would write and delete its own that it didn't make.
-    #[error("{place} has {foreign}; nothing was changed there: give another --prefix or --lake-path")]
+    #[error(
+        "{place} has {foreign}; delete them if they are of no use, or give another --prefix or --lake-path (a producer \
+         also goes on with --append-to-existing)"
+    )]
     Foreign {
         /// Which prefix.
         place: String,
@@ -139,6 +142,9 @@ pub enum QueueError {
         /// What is wrong.
         detail: String,
     },
+    /// A checkpoint could not be made.
+    #[error("{0}")]
+    Checkpoint(String),
     /// A batch could not be encoded: a bug of ours or of the Parquet crate.
     #[error("a batch could not be encoded as Parquet: {0}")]
     Encode(String),
@@ -181,12 +187,6 @@ impl QueueError {
                 | Self::BadEntry { .. }
         )
     }
-}
-
-/// What a store did that gave no proper answer: in a time of its own, it may have refused the only request there was.
-pub(super) fn has_done(refused: Option<u16>) -> String {
-    refused
-        .map_or("has not answered".to_owned(), |status| format!("has answered nothing but status {status}"))
 }
 
 /// What others wrote, for a message: on one line, and not all of a megabyte.

@@ -2,20 +2,22 @@
 
 use std::error::Error;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use deltalake::kernel::transaction::TransactionError;
 use deltalake::logstore::{CommitOrBytes, LogStoreRef, StorageConfig, default_logstore};
 use futures::StreamExt;
-use object_store::ObjectStore;
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
+use object_store::{ObjectStore, ObjectStoreExt};
 use url::Url;
 use uuid::Uuid;
 
 use super::error::QueueError;
-use super::patience::{Trouble, until_answered};
-use crate::storage::{Prefix, StorageError, Store, advice, may_heal, one_line};
+use crate::storage::{
+    Failure, Prefix, RequestFailed, StorageError, Store, advice, counting_attempts, one_line,
+};
 
 /// A table's place: a store and a prefix. Nothing need be there yet. Cheap to clone.
 #[derive(Clone)]
@@ -71,7 +73,14 @@ impl Lake {
 
     /// The place of a directory below this one; of this one where that is empty.
     pub(super) fn below(&self, directory: &str) -> Result<Self, QueueError> {
-        Self::new(&self.store, self.prefix.below(directory))
+        let below = self.prefix.below(directory);
+        let failed = |detail| QueueError::Table { action: "open", place: self.key(directory), detail };
+        Self::new(&self.store, below.map_err(failed)?)
+    }
+
+    /// The key of something below the prefix.
+    pub(super) fn key(&self, relative: &str) -> String {
+        format!("{}{relative}", self.prefix.directory())
     }
 
     /// A key, from the prefix on.
@@ -85,39 +94,32 @@ impl Lake {
 
     /// GETs a version's entry; `None` when it isn't there.
     pub(super) async fn read_entry(&self, version: u64) -> Result<Option<Bytes>, QueueError> {
-        let what =
-            || format!("GET of version {version}, {}/_delta_log/{}", self.describe(), entry_name(version));
-        until_answered(&self.store, what, || async {
-            self.log.read_commit_entry(version).await.map_err(|error| self.trouble(what(), &error))
+        self.log.read_commit_entry(version).await.map_err(|error| {
+            let entry = format!("{}/_delta_log/{}", self.describe(), entry_name(version));
+            self.failed(format!("GET of version {version}, {entry}"), &error)
         })
-        .await
     }
 
-    /// PUTs a version's entry with `If-None-Match: *`, and says how often. Where the answer is lost, the same
-    /// bytes are PUT there again, so that what [`Written::Exists`] may be ours.
+    /// PUTs a version's entry with `If-None-Match: *`, and says how often. Where an answer is lost, the same bytes are
+    /// PUT there again, so that what [`Written::Exists`] may be ours.
     pub(super) async fn write_entry(
         &self,
         version: u64,
         entry: Bytes,
         commit_id: Uuid,
     ) -> Result<(Written, u32), QueueError> {
-        let what = || format!("PUT of version {version} of {}", self.describe());
-        let mut sent = 0;
-        let written = until_answered(&self.store, what, || {
-            sent += 1;
-            let entry = CommitOrBytes::LogBytes(entry.clone());
-            async move {
-                match self.log.write_commit_entry(version, entry, commit_id).await {
-                    Ok(()) => Ok(Written::Yes),
-                    Err(TransactionError::VersionAlreadyExists(_)) => Ok(Written::Exists),
-                    Err(error) if may_heal(&error) => Err(self.trouble(what(), &error)),
-                    Err(error) => Ok(Written::Refused(
-                        self.refusal(&error).map_or_else(|| one_line(&error), |refused| refused.to_string()),
-                    )),
-                }
+        let entry = CommitOrBytes::LogBytes(entry);
+        let (written, sent) = counting_attempts(self.log.write_commit_entry(version, entry, commit_id)).await;
+        let written = match written {
+            Ok(()) => Written::Yes,
+            Err(TransactionError::VersionAlreadyExists(_)) => Written::Exists,
+            Err(error) if RequestFailed::among_causes(&error).is_some_and(|failed| failed.is_retryable) => {
+                return Err(self.failed(format!("PUT of version {version} of {}", self.describe()), &error));
             }
-        });
-        let written = written.await?;
+            Err(error) => Written::Refused(
+                self.refusal(&error).map_or_else(|| one_line(&error), |refused| refused.to_string()),
+            ),
+        };
         Ok((written, sent))
     }
 
@@ -128,22 +130,14 @@ impl Lake {
         after: Option<u64>,
         limit: usize,
     ) -> Result<Vec<u64>, QueueError> {
-        let what = || format!("LIST of the log of {}", self.describe());
-        until_answered(&self.store, what, || async {
-            self.list(after, limit, version_of_entry).await.map_err(|error| self.trouble(what(), &error))
-        })
-        .await
+        let listed = self.list(after, limit, version_of_entry).await;
+        listed.map_err(|error| self.failed(format!("LIST of the log of {}", self.describe()), &error))
     }
 
     /// LISTs the versions after `after` that have a checkpoint, or a part of one; ascending.
     pub(super) async fn list_checkpoints(&self, after: Option<u64>) -> Result<Vec<u64>, QueueError> {
-        let what = || format!("LIST of the checkpoints of {}", self.describe());
-        until_answered(&self.store, what, || async {
-            self.list(after, usize::MAX, version_of_checkpoint)
-                .await
-                .map_err(|error| self.trouble(what(), &error))
-        })
-        .await
+        let listed = self.list(after, usize::MAX, version_of_checkpoint).await;
+        listed.map_err(|error| self.failed(format!("LIST of the checkpoints of {}", self.describe()), &error))
     }
 
     async fn list(
@@ -190,43 +184,40 @@ impl Lake {
 
     /// GETs a data file whole; `None` when it isn't there.
     pub(super) async fn read_file(&self, key: &Path) -> Result<Option<Bytes>, QueueError> {
-        let what = || format!("GET of data file {key}");
-        until_answered(&self.store, what, || async {
-            match self.get(key).await {
-                Ok(file) => Ok(Some(file)),
-                Err(object_store::Error::NotFound { .. }) => Ok(None),
-                Err(error) => Err(self.trouble(what(), &error)),
-            }
-        })
-        .await
-    }
-
-    async fn get(&self, key: &Path) -> object_store::Result<Bytes> {
-        use object_store::ObjectStoreExt;
-        self.store.objects().get(key).await?.bytes().await
+        let read = async { self.store.objects().get(key).await?.bytes().await };
+        match read.await {
+            Ok(file) => Ok(Some(file)),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(self.failed(format!("GET of data file {key}"), &error)),
+        }
     }
 
     /// PUTs a data file of ours.
     pub(super) async fn write_file(&self, name: &str, body: Bytes) -> Result<(), QueueError> {
-        use object_store::ObjectStoreExt;
-        let what = || format!("PUT of {name} to {}", self.describe());
-        let key = self.prefix.join(name);
-        until_answered(&self.store, what, || {
-            let stored = self.store.objects().put(&key, body.clone().into());
-            async move { stored.await.map(drop).map_err(|error| self.trouble(what(), &error)) }
-        })
-        .await
+        let stored = self.store.objects().put(&self.prefix.join(name), body.into()).await;
+        stored.map(drop).map_err(|error| self.failed(format!("PUT of {name} to {}", self.describe()), &error))
     }
 
-    /// A request that came to nothing.
-    pub(super) fn trouble(&self, what: String, error: &(dyn Error + 'static)) -> Trouble {
-        match self.refusal(error) {
-            Some(refused) => QueueError::from(refused).into(),
-            None => Trouble {
-                error: QueueError::Request { what, detail: advised(one_line(error)) },
-                may_heal: may_heal(error),
-            },
+    /// The error of a request that failed for good.
+    pub(super) fn failed(&self, what: String, error: &(dyn Error + 'static)) -> QueueError {
+        if let Some(refused) = self.refusal(error) {
+            return refused.into();
         }
+        match RequestFailed::among_causes(error) {
+            Some(RequestFailed { outage: Some(outage), .. }) => self.stalled(what, *outage),
+            _ => QueueError::Request { what, detail: advised(one_line(error)) },
+        }
+    }
+
+    /// The error of a store that has answered nothing for this long.
+    pub(super) fn stalled(&self, what: String, outage: Duration) -> QueueError {
+        let (refused, detail) = match self.store.pulse().failure() {
+            Some(Failure::Refused(status)) => (Some(status), what),
+            Some(Failure::NoAnswer(failure)) => (None, format!("{what} ({failure})")),
+            None => (None, what),
+        };
+        let place = self.store.config().describe();
+        QueueError::Stalled { place, refused, seconds: outage.as_secs_f64(), detail }
     }
 
     /// What the store has against the credentials, if that is what is wrong.
@@ -265,10 +256,12 @@ fn entry_name(version: u64) -> String {
 
 /// Whether a file in `_delta_log` is one of the log's own: entries, checkpoints, `.crc`, the last checkpoint's hint.
 pub(super) fn is_log_file(name: &str) -> bool {
+    let is_checksum = |name: &str| name.strip_suffix(".crc").and_then(version).is_some();
     name == "_last_checkpoint"
-        || name.split_at_checked(VERSION_DIGITS).is_some_and(|(digits, rest)| {
-            rest.starts_with('.') && digits.bytes().all(|byte| byte.is_ascii_digit())
-        })
+        || version_of_entry(name).is_some()
+        || version_of_checkpoint(name).is_some()
+        || versions_of_compaction(name).is_some()
+        || is_checksum(name)
 }
 
 /// The version of a log entry's file name; `None` for any other file.

@@ -30,7 +30,6 @@
 //! # }
 //! ```
 
-mod back_off;
 mod batch;
 mod blocking;
 mod cadence;
@@ -49,7 +48,6 @@ mod lake;
 mod open;
 mod ownership;
 mod parquet_file;
-mod patience;
 mod permits;
 mod poll;
 mod preload;
@@ -72,7 +70,7 @@ pub use consumer::{Consumer, ConsumerOptions, LostFile, Received, ReceivedBatch,
 pub use entry::{EndOfStream, Origin, ProducerEpoch};
 pub use error::QueueError;
 pub use lake::Lake;
-pub use ownership::{Foreign, empty, mark, refuse_foreign};
+pub use ownership::{Foreign, empty_directory, mark_directory, refuse_foreign};
 pub use parquet_file::DataEncoding;
 pub use poll::Poll;
 pub use preload::{PreloadOptions, Preloaded, preload};

@@ -12,8 +12,7 @@ use futures::{StreamExt, stream};
 use super::entry::{Entry, Metadata, Protocol};
 use super::error::QueueError;
 use super::lake::Lake;
-use super::patience::{Trouble, until_answered};
-use crate::storage::{may_heal, one_line};
+use crate::storage::{RequestFailed, one_line};
 use s3mq_clock::monotonic_ns;
 
 /// A table as it stands.
@@ -33,7 +32,8 @@ pub(super) struct Opened {
 pub(super) async fn open(lake: &Lake) -> Result<Opened, QueueError> {
     let started_ns = monotonic_ns();
     let what = || format!("opening the table at {}", lake.describe());
-    let (version, protocol, metadata) = match until_answered(lake.store(), what, || latest(lake)).await {
+    let latest = lake.store().unless_stalled(what, latest(lake)).await;
+    let (version, protocol, metadata) = match latest.map_err(|outage| lake.stalled(what(), outage))? {
         Ok(latest) => latest,
         Err(QueueError::Table { detail, .. }) => replay(lake, detail).await?,
         Err(error) => return Err(error),
@@ -45,13 +45,15 @@ pub(super) async fn open(lake: &Lake) -> Result<Opened, QueueError> {
 type Latest = (u64, Protocol, Metadata);
 
 /// As delta-rs sees it.
-async fn latest(lake: &Lake) -> Result<Latest, Trouble> {
+async fn latest(lake: &Lake) -> Result<Latest, QueueError> {
     let failed = |detail: String| QueueError::Table { action: "open", place: lake.describe(), detail };
-    let snapshot = Snapshot::try_new(lake.log().as_ref(), None).await.map_err(|error| Trouble {
-        error: failed(one_line(&error)),
-        // The kernel doesn't always hand the cause on; then it tells that the last attempt on the wire failed.
-        may_heal: may_heal(&error) || lake.store().pulse().failure().is_some(),
-    })?;
+    let snapshot =
+        Snapshot::try_new(lake.log().as_ref(), None).await.map_err(
+            |error| match RequestFailed::among_causes(&error) {
+                Some(_) => lake.failed(format!("opening the table at {}", lake.describe()), &error),
+                None => failed(one_line(&error)),
+            },
+        )?;
     // Through JSON, the form in which the log has them: one type and one check for both ways.
     let read = |value: Result<serde_json::Value, serde_json::Error>| {
         value.map_err(|error| failed(error.to_string()))

@@ -2,13 +2,13 @@
 //!
 //! An object is deleted only where both hold:
 //!
-//! - **s3mq made the directory.** The first `metaData` of the table in it says so ([`CREATED_BY`]; builds that didn't
-//!   write it are recognised by the columns and properties of their tables), or its [marker](mark) was written before
-//!   anything else.
+//! - **s3mq made the directory.** Where a table is in it, the first `metaData` says so ([`CREATED_BY`]; tables of builds
+//!   that didn't write it are recognised by their columns and properties), or the latest where the log was cleaned.
+//!   Where there is none, its marker says so, which was written before anything else.
 //! - **The key has the form of one that s3mq writes there.** A file that somebody put beside a table of ours stays.
 //!
-//! What shows that a directory is ours is deleted last, so that emptying it can be interrupted at any moment and
-//! taken up again.
+//! A directory that is being emptied is marked first, and its marker is deleted last: whatever interrupts that, it can
+//! be taken up again.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,30 +16,23 @@ use std::fmt;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt, future, stream};
+use object_store::ObjectMeta;
 use object_store::path::Path;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::entry::{Entry, Metadata, Protocol};
+use super::entry::{ENGINE_INFO, Entry, Metadata, Protocol};
 use super::error::QueueError;
 use super::lake::{Lake, is_log_file};
 use super::open::open;
-use super::patience::until_answered;
 use super::table::{Access, is_created_by_s3mq};
 use crate::storage::{BENCH_LOCK, CLOCK_PREFIX, PREFLIGHT, one_line};
 
-/// The value of the table property [`CREATED_BY`], and of the marker's field.
-pub(super) const VERSION: &str = concat!("s3mq/", env!("CARGO_PKG_VERSION"));
-/// The table property by which a table of ours is known.
-pub(super) const CREATED_BY: &str = "s3mq.createdBy";
 /// The marker's key within its directory.
 const MARKER: &str = "_s3mq/marker.json";
-/// Version 0, whose `metaData` is the table's first.
-const FIRST_ENTRY: &str = "_delta_log/00000000000000000000.json";
-/// What shows that a directory is ours.
-const EVIDENCE: [&str; 2] = [MARKER, FIRST_ENTRY];
-/// So many foreign objects are counted; the rest of a bucket need not be listed to say that it isn't ours.
+/// Foreign objects are counted up to this many, and directories looked into: it need not be known how many a bucket has.
 const MAX_COUNTED: u64 = 10_000;
+const MAX_FOREIGN_DIRECTORIES: usize = 100;
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -47,7 +40,7 @@ struct Marker {
     created_by: String,
 }
 
-/// Objects that s3mq didn't make.
+/// Objects that s3mq doesn't know to be its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Foreign {
     /// The key of the first.
@@ -66,25 +59,44 @@ impl fmt::Display for Foreign {
     }
 }
 
-/// Writes the marker by which the directory of `lake` is one of ours. For a directory that is empty and won't hold a
-/// table of ours; before anything else is written there.
+/// Writes the marker by which the directory of `lake` is known to be one of ours. For a directory that is empty and
+/// won't hold a table of ours; before anything else is written there.
 ///
 /// # Errors
 /// When the store fails.
-pub async fn mark(lake: &Lake) -> Result<(), QueueError> {
-    let marker = serde_json::json!(Marker { created_by: VERSION.to_owned() });
+pub async fn mark_directory(lake: &Lake) -> Result<(), QueueError> {
+    let marker = serde_json::json!(Marker { created_by: ENGINE_INFO.to_owned() });
     lake.write_file(MARKER, Bytes::from(marker.to_string())).await
 }
 
-/// Sees that everything below the prefix of `lake` is s3mq's, in whatever directories below it.
+/// Sees that everything below the prefix of `lake` was made by s3mq, and that the `directories` in it, which will be
+/// emptied, have none of our tables below them.
 ///
 /// # Errors
 /// [`QueueError::Foreign`] when something isn't, or what the store said.
-pub async fn refuse_foreign(lake: &Lake) -> Result<(), QueueError> {
-    let Survey { mut foreign, by_directory, .. } = survey(lake).await?;
+pub async fn refuse_foreign(lake: &Lake, directories: &[String]) -> Result<(), QueueError> {
+    let Survey { mut foreign, by_directory, folders } = survey(lake).await?;
+    let is_nested = |directory: &str| {
+        let mut emptied = directories.iter();
+        emptied
+            .any(|emptied| directory.strip_prefix(emptied.as_str()).is_some_and(|rest| rest.starts_with('/')))
+    };
+    let mut looked_into = 0;
+    for folder in folders {
+        let is_used =
+            |directory: &String| *directory == folder || directory.starts_with(&format!("{folder}/"));
+        if !directories.iter().chain(by_directory.keys()).any(is_used) {
+            foreign.add(format!("{}/", lake.key(&folder)));
+        }
+    }
     for (directory, objects) in by_directory {
-        if !is_ours(&lake.below(&directory)?).await? {
+        if looked_into == MAX_FOREIGN_DIRECTORIES {
+            foreign.is_at_least = true;
+            break;
+        }
+        if is_nested(&directory) || !is_made_by_s3mq(&lake.below(&directory)?).await? {
             foreign.merge(objects);
+            looked_into += 1;
         }
     }
     refuse(lake, foreign.found())
@@ -102,42 +114,41 @@ pub(super) async fn check_writable(
 ) -> Result<(), QueueError> {
     Access::Write.check(lake, Some(protocol), Some(metadata))?;
     // Somebody may have changed the table since: then the first `metaData` tells.
-    if append_to_existing || is_created_by_s3mq(metadata) || is_ours(lake).await? {
+    if append_to_existing || is_created_by_s3mq(metadata) || is_made_by_s3mq(lake).await? {
         return Ok(());
     }
     Err(QueueError::ForeignTable { place: lake.describe() })
 }
 
-/// Sees that nothing but objects of ours is where a table is about to be created. VACUUM takes every file below a
-/// table for one of that table.
+/// Sees that there is nothing of others where a table is about to be created. VACUUM takes every file below a table for
+/// one of that table.
 pub(super) async fn refuse_foreign_files(lake: &Lake) -> Result<(), QueueError> {
-    refuse(lake, survey(lake).await?.but_for_this_directory().found())
+    let found = survey(lake).await?;
+    let is_ours = found.by_directory.contains_key("") && is_made_by_s3mq(lake).await?;
+    refuse(lake, found.foreign_to_this_directory(is_ours).found())
 }
 
 /// Deletes what s3mq made in the directory of `lake`. Gives what else is there, and was left.
 ///
 /// # Errors
 /// [`QueueError::Foreign`] when the directory isn't ours, and then nothing is deleted; or what the store said.
-pub async fn empty(lake: &Lake) -> Result<Option<Foreign>, QueueError> {
+pub async fn empty_directory(lake: &Lake) -> Result<Option<Foreign>, QueueError> {
     let found = survey(lake).await?;
-    if !found.by_directory.contains_key("") || !is_ours(lake).await? {
-        return refuse(lake, found.all().found()).map(|()| None);
+    let is_ours = found.by_directory.contains_key("") && is_made_by_s3mq(lake).await?;
+    let foreign = found.foreign_to_this_directory(is_ours).found();
+    if !is_ours {
+        return refuse(lake, foreign).map(|()| None);
     }
-    let objects = lake.store().objects();
-    delete(lake, || {
-        let (place, listing) = (lake.clone(), objects.list(Some(lake.prefix().path())));
-        let keys = listing.map_ok(|object| object.location).try_filter(move |key| {
-            let key = place.relative(key);
-            let is_evidence = EVIDENCE.contains(&&*key);
-            future::ready(form_of(&key) == Form::Ours("") && !is_evidence)
-        });
-        keys.boxed()
-    })
-    .await?;
-    // Only what was there: in a versioned bucket, deleting anything else leaves a delete marker behind.
-    let evidence: Vec<_> = found.evidence.iter().map(|key| lake.prefix().join(key)).collect();
-    delete(lake, || stream::iter(evidence.clone()).map(Ok).boxed()).await?;
-    Ok(found.but_for_this_directory().found())
+    mark_directory(lake).await?;
+    let place = lake.clone();
+    let listing = lake.store().objects().list(Some(lake.prefix().path()));
+    let keys = listing.map_ok(|object| object.location).try_filter(move |key| {
+        let key = place.relative(key);
+        future::ready(form_of(&key) == Form::Ours("") && key != MARKER)
+    });
+    delete(lake, keys.boxed()).await?;
+    delete(lake, stream::iter([Ok(lake.prefix().join(MARKER))]).boxed()).await?;
+    Ok(foreign)
 }
 
 fn refuse(lake: &Lake, foreign: Option<Foreign>) -> Result<(), QueueError> {
@@ -145,22 +156,21 @@ fn refuse(lake: &Lake, foreign: Option<Foreign>) -> Result<(), QueueError> {
     foreign.map_or(Ok(()), |foreign| Err(QueueError::Foreign { place, foreign }))
 }
 
-/// Whether s3mq made the table in the directory of `lake`, or marked the directory.
-async fn is_ours(lake: &Lake) -> Result<bool, QueueError> {
+/// Whether s3mq made the table in the directory of `lake`, or marked a directory without one.
+async fn is_made_by_s3mq(lake: &Lake) -> Result<bool, QueueError> {
     if let Some(entry) = lake.read_entry(0).await? {
         let metadata = Entry::parse(&entry).ok().and_then(|entry| entry.metadata);
         return Ok(metadata.is_some_and(|metadata| is_created_by_s3mq(&metadata)));
     }
-    if let Some(marker) = lake.read_file(&lake.prefix().join(MARKER)).await? {
-        let marker = serde_json::from_slice::<Marker>(&marker);
-        return Ok(marker.is_ok_and(|marker| marker.created_by.starts_with("s3mq/")));
-    }
     // A log that was cleaned: its last checkpoint has the `metaData`.
     match open(lake).await {
-        Ok(opened) => Ok(is_created_by_s3mq(&opened.metadata)),
-        Err(QueueError::Table { .. } | QueueError::Gap { .. } | QueueError::BadEntry { .. }) => Ok(false),
-        Err(error) => Err(error),
+        Ok(opened) => return Ok(is_created_by_s3mq(&opened.metadata)),
+        Err(QueueError::Table { .. } | QueueError::Gap { .. } | QueueError::BadEntry { .. }) => {}
+        Err(error) => return Err(error),
     }
+    let marker = lake.read_file(&lake.prefix().join(MARKER)).await?;
+    let marker = marker.and_then(|marker| serde_json::from_slice::<Marker>(&marker).ok());
+    Ok(marker.is_some_and(|marker| marker.created_by.starts_with("s3mq/")))
 }
 
 /// Some objects: how many, and the first by its key.
@@ -196,71 +206,61 @@ struct Survey {
     foreign: Objects,
     /// The others, by the directory that would have to be ours. The one that was looked at is the empty string.
     by_directory: BTreeMap<String, Objects>,
-    /// What is there to show that the directory that was looked at is ours.
-    evidence: Vec<&'static str>,
+    /// Empty objects that a console or another client makes for a folder, without the slash that their keys end with.
+    folders: Vec<String>,
 }
 
 impl Survey {
-    fn all(self) -> Objects {
+    /// All that isn't ours, where this directory is or isn't, and none below it.
+    fn foreign_to_this_directory(mut self, is_ours: bool) -> Objects {
+        if is_ours {
+            self.by_directory.remove("");
+        }
         self.by_directory.into_values().fold(self.foreign, |mut all, objects| {
             all.merge(objects);
             all
         })
     }
-
-    fn but_for_this_directory(mut self) -> Objects {
-        self.by_directory.remove("");
-        self.all()
-    }
 }
 
 async fn survey(lake: &Lake) -> Result<Survey, QueueError> {
-    let what = || format!("LIST of {}", lake.describe());
-    until_answered(lake.store(), what, || async {
-        let mut survey = Survey::default();
-        let mut listing = lake.store().objects().list(Some(lake.prefix().path()));
-        while let Some(object) = listing.next().await {
-            let key = match object {
-                Ok(object) => object.location,
-                Err(object_store::Error::InvalidPath { source }) => {
-                    // With a key that no path can be made of, the client gives nothing of its page.
-                    let first = Some(one_line(&source));
-                    survey.foreign.merge(Objects { first, count: 1, is_at_least: true });
-                    break;
-                }
-                Err(error) => return Err(lake.trouble(what(), &error)),
-            };
-            let relative = lake.relative(&key);
-            survey.evidence.extend(EVIDENCE.into_iter().find(|evidence| relative == *evidence));
-            match form_of(&relative) {
-                Form::Ours(directory) => {
-                    survey.by_directory.entry(directory.to_owned()).or_default().add(key.to_string());
-                }
-                Form::Temporary => {}
-                Form::Foreign => survey.foreign.add(key.to_string()),
-            }
-            if survey.foreign.count >= MAX_COUNTED {
-                survey.foreign.is_at_least = true;
+    let mut survey = Survey::default();
+    let mut listing = lake.store().objects().list(Some(lake.prefix().path()));
+    while let Some(object) = listing.next().await {
+        let ObjectMeta { location: key, size, .. } = match object {
+            Ok(object) => object,
+            Err(object_store::Error::InvalidPath { source }) => {
+                // With a key that no path can be made of, the client gives nothing of its page.
+                let first = Some(one_line(&source));
+                survey.foreign.merge(Objects { first, count: 1, is_at_least: true });
                 break;
             }
+            Err(error) => return Err(lake.failed(format!("LIST of {}", lake.describe()), &error)),
+        };
+        match form_of(&lake.relative(&key)) {
+            Form::Ours(directory) => {
+                survey.by_directory.entry(directory.to_owned()).or_default().add(key.to_string());
+            }
+            Form::Temporary => {}
+            Form::Foreign if size == 0 && !key.as_ref().contains('.') => {
+                survey.folders.push(lake.relative(&key))
+            }
+            Form::Foreign => survey.foreign.add(key.to_string()),
         }
-        Ok(survey)
-    })
-    .await
+        if survey.foreign.count >= MAX_COUNTED {
+            survey.foreign.is_at_least = true;
+            break;
+        }
+    }
+    survey.folders.retain(|folder| !folder.is_empty());
+    Ok(survey)
 }
 
-/// Deletes the objects with these keys. That one isn't there is fine.
-async fn delete(
-    lake: &Lake,
-    keys: impl Fn() -> BoxStream<'static, object_store::Result<Path>>,
-) -> Result<(), QueueError> {
-    let what = || format!("DELETE of objects in {}", lake.describe());
-    until_answered(lake.store(), what, || {
-        let deleted = lake.store().objects().delete_stream(keys());
-        let deleted = deleted.map_err(|error| lake.trouble(what(), &error));
-        deleted.try_for_each(|_| future::ready(Ok(())))
-    })
-    .await
+/// Deletes the objects with these keys. Some may be gone already.
+async fn delete(lake: &Lake, keys: BoxStream<'static, object_store::Result<Path>>) -> Result<(), QueueError> {
+    let deleted = lake.store().objects().delete_stream(keys);
+    let deleted = deleted.try_for_each(|_| future::ready(Ok(()))).await;
+    deleted.map_err(|error| lake.failed(format!("DELETE of objects in {}", lake.describe()), &error))
 }
 
 /// What a key's form says of an object.
@@ -278,7 +278,7 @@ enum Form<'a> {
 fn form_of(key: &str) -> Form<'_> {
     let (directory, name) = key.rsplit_once('/').unwrap_or(("", key));
     let (parent, last) = directory.rsplit_once('/').unwrap_or(("", directory));
-    let is_uuid = |text: &str| Uuid::try_parse(text).is_ok();
+    let is_uuid = |text: &str| Uuid::try_parse(text).is_ok_and(|id| id.hyphenated().to_string() == text);
     if name == BENCH_LOCK
         || name.strip_prefix(CLOCK_PREFIX).is_some_and(is_uuid)
         || (last == PREFLIGHT && is_uuid(name))
@@ -289,9 +289,14 @@ fn form_of(key: &str) -> Form<'_> {
     if last == "_delta_log" && is_log_file(name) {
         return Form::Ours(parent);
     }
-    if let Some(ours) = key.strip_prefix("_s3mq/").map(|_| "").or_else(|| Some(key.split_once("/_s3mq/")?.0))
-    {
-        return Form::Ours(ours);
+    let beside = key.strip_prefix("_s3mq/").map(|name| ("", name)).or_else(|| key.split_once("/_s3mq/"));
+    if let Some((directory, name)) = beside {
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        // The marker, and what the layer benchmark's plain loops write.
+        let is_ours = name == "marker.json"
+            || name.strip_prefix("index/").is_some_and(is_number)
+            || name.strip_prefix("data-").is_some_and(is_number);
+        return if is_ours { Form::Ours(directory) } else { Form::Foreign };
     }
     match name.strip_prefix("part-").and_then(|name| name.strip_suffix(".parquet")) {
         Some(id) if is_uuid(id) => Form::Ours(directory),
@@ -326,6 +331,8 @@ mod tests {
             "",
             "report.txt",
             "part-1.parquet",
+            "part-3f0e9a528c1e4a579d3c0b7a3f0e9a52.parquet",
+            "_delta_log/00000000000000000000.json.bak",
             "part-00000-ID-c000.snappy.parquet",
             "part-ID.parquet.crc",
             "xpart-ID.parquet",
@@ -335,6 +342,8 @@ mod tests {
             "_delta_log/a/00000000000000000000.json",
             "x_delta_log/00000000000000000000.json",
             "_s3mq",
+            "_s3mq/notes.txt",
+            "_s3mq/index/a",
             "x_s3mq/marker.json",
             ".s3mq-clock-now",
             ".s3mq-preflight/mine",

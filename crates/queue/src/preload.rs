@@ -143,8 +143,9 @@ impl Checkpoints<'_> {
                 self.made += 1;
                 Ok(())
             }
-            Err(detail) => {
-                Err(QueueError::Table { action: "checkpoint", place: self.lake.describe(), detail })
+            Err(error) => {
+                let (place, detail) = (self.lake.describe(), error.to_string());
+                Err(QueueError::Table { action: "checkpoint", place, detail })
             }
         }
     }

@@ -9,7 +9,6 @@ use serde::Deserialize;
 use super::entry::{Metadata, Protocol};
 use super::error::QueueError;
 use super::lake::Lake;
-use super::ownership::CREATED_BY;
 
 /// The message.
 pub(super) const DATA: &str = "data";
@@ -19,6 +18,9 @@ pub(super) const PRODUCER: &str = "producer";
 pub(super) const SEQ: &str = "seq";
 /// Pathway's change column: rows below 0 are retractions.
 pub(super) const DIFF: &str = "diff";
+
+/// The property by which a table of ours is known; its value is of the form `s3mq/0.1.0`.
+pub(super) const CREATED_BY: &str = "s3mq.createdBy";
 
 /// Reader features that change nothing for somebody who follows the log's JSON entries.
 /// `columnMapping` is in use or not by what the properties say.
@@ -40,7 +42,8 @@ pub(super) fn is_created_by_s3mq(metadata: &Metadata) -> bool {
             && has("delta.appendOnly", "true")
             && has("delta.enableExpiredLogCleanup", "false")
     };
-    metadata.configuration.contains_key(CREATED_BY) || is_of_an_older_build()
+    let creator = metadata.configuration.get(CREATED_BY);
+    creator.is_some_and(|creator| creator.starts_with("s3mq/")) || is_of_an_older_build()
 }
 
 /// What has to hold of the table's declarations.

@@ -15,10 +15,11 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::entry::Entry;
-use super::error::{QueueError, has_done};
+use super::error::QueueError;
 use super::lake::Lake;
 use super::poll::{Asked, Poll, Poller};
 use super::table::Access;
+use crate::storage::has_done;
 use s3mq_clock::{Timer, monotonic_ns};
 
 /// A version that was found.

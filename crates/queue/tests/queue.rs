@@ -12,6 +12,8 @@ use common::streams::*;
 use futures::TryStreamExt;
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use s3mq_queue::storage::Purpose;
 use s3mq_queue::{
     Batch, Checkpoint, CheckpointOutcome, Consumer, ConsumerOptions, Lake, Notice, Poll, PreloadOptions,
@@ -43,6 +45,7 @@ on_every_store!(
     two_producers_make_each_checkpoint_once,
     a_failing_checkpoint_does_not_fail_the_stream,
     a_checkpointed_table_goes_on_after_its_log_was_cleaned,
+    a_checkpoint_follows_one_of_several_parts,
     a_preloaded_table_is_whole_and_goes_on_where_it_ends,
     a_preload_that_is_ended_early_leaves_no_holes,
 );
@@ -282,7 +285,9 @@ async fn a_producer_whose_log_was_deleted_says_so(store: &TestStore) {
     let (mut producer, mut told) = telling(&lake).await;
     append_one_by_one(&mut producer, &mut told, 5).await;
     clean(store, &lake, 0..6).await;
-    send(&lake, 2, 1).await;
+    // Data files without a log might be anybody's.
+    let again = ProducerOptions { append_to_existing: true, ..ProducerOptions::default() };
+    Producer::open(&lake, again).await.unwrap().finish().await.unwrap();
     let error = producer.finish().await.unwrap_err();
     assert!(matches!(&error, QueueError::Vanished { gone, .. } if *gone == (1..=1)), "{error}");
 }
@@ -491,6 +496,37 @@ fn ageing(versions: u64, checkpoint_interval: u64) -> PreloadOptions {
         append_to_existing: false,
         anchor: s3mq_clock::Anchor::now(),
     }
+}
+
+/// Fewer requests may be on their way at once than the checkpoint before has parts.
+async fn a_checkpoint_follows_one_of_several_parts(store: &TestStore) {
+    let lake = lake(store, "parts");
+    send_each(&lake, 11).await;
+    s3mq_queue::make_checkpoint(&lake, 10, Default::default()).await.1.unwrap();
+    let log = |name: String| Path::from(format!("{}/_delta_log/{name}", prefix(&lake)));
+    let whole = log(format!("{:020}.checkpoint.parquet", 10));
+    let file = store.store.objects().get(&whole).await.unwrap().bytes().await.unwrap();
+    let reader = ParquetRecordBatchReaderBuilder::try_new(file).unwrap().build().unwrap();
+    let batches: Vec<_> = reader.map(Result::unwrap).collect();
+    let rows = arrow_select::concat::concat_batches(&batches[0].schema(), &batches).unwrap();
+    for part in 0..3 {
+        let slice = rows
+            .slice(part * rows.num_rows() / 3, (part + 1) * rows.num_rows() / 3 - part * rows.num_rows() / 3);
+        let mut writer = ArrowWriter::try_new(Vec::new(), slice.schema(), None).unwrap();
+        writer.write(&slice).unwrap();
+        let name = format!("{:020}.checkpoint.{:010}.{:010}.parquet", 10, part + 1, 3);
+        put_bytes(store, &log(name), writer.into_inner().unwrap()).await;
+    }
+    store.store.objects().delete(&whole).await.unwrap();
+    let hint = format!(r#"{{"version":10,"size":{},"parts":3}}"#, rows.num_rows());
+    put(store, &log("_last_checkpoint".to_owned()), &hint).await;
+    clean(store, &lake, 0..10).await;
+    send_each(&lake, 3).await;
+    let made = tokio::time::timeout(PATIENCE, s3mq_queue::make_checkpoint(&lake, 14, Default::default()));
+    made.await.expect("it waits for itself").1.unwrap();
+    let hint = store.store.objects().get(&log("_last_checkpoint".to_owned())).await.unwrap();
+    let hint: serde_json::Value = serde_json::from_slice(&hint.bytes().await.unwrap()).unwrap();
+    assert_eq!((hint["version"].as_u64(), hint["numOfAddFiles"].as_u64()), (Some(14), Some(13)), "{hint}");
 }
 
 async fn a_preloaded_table_is_whole_and_goes_on_where_it_ends(store: &TestStore) {

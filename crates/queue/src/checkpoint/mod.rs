@@ -27,6 +27,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use super::error::QueueError;
 use super::lake::Lake;
 use crate::storage::Requests;
 use s3mq_clock::{Anchor, monotonic_ns};
@@ -77,7 +78,7 @@ pub enum CheckpointOutcome {
 }
 
 /// What came of making a checkpoint: what was sent, and what went wrong where it failed.
-pub type CheckpointAnswer = (Requests, Result<(), String>);
+pub type CheckpointAnswer = (Requests, Result<(), QueueError>);
 
 /// Where a producer's checkpoints are made.
 #[derive(Clone, Default)]
@@ -113,7 +114,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// How a checkpoint is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckpointOptions {
-    /// Requests on their way at once. One where others commit on the same store: of them all it can wait.
+    /// Requests on their way at once. 1 by default, so that a checkpoint doesn't delay commits.
     pub requests_at_once: usize,
     /// Whether a table that s3mq didn't create gets one.
     pub append_to_existing: bool,

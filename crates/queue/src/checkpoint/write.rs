@@ -16,7 +16,6 @@ use super::{CheckpointAnswer, CheckpointOptions};
 use crate::error::QueueError;
 use crate::lake::Lake;
 use crate::ownership::check_writable;
-use crate::patience::{Trouble, until_answered};
 use crate::storage::{Prefix, Requests, Store};
 
 /// Below whatever commits: on a busy machine a checkpoint waits, not a commit.
@@ -32,9 +31,13 @@ pub async fn make_checkpoint(lake: &Lake, version: u64, options: CheckpointOptio
         on_this_thread(&place, version, options, done);
     });
     match thread {
-        Ok(_) => answer.await.unwrap_or_else(|_| (Requests::default(), Err("its thread ended".to_owned()))),
-        Err(error) => (Requests::default(), Err(error.to_string())),
+        Ok(_) => answer.await.unwrap_or_else(|_| nothing("its thread ended".to_owned())),
+        Err(error) => nothing(error.to_string()),
     }
+}
+
+fn nothing(problem: String) -> CheckpointAnswer {
+    (Requests::default(), Err(QueueError::Checkpoint(problem)))
 }
 
 /// Makes a checkpoint with a runtime and connections that end with it.
@@ -50,15 +53,16 @@ fn on_this_thread(
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            let _ = done.send((Requests::default(), Err(error.to_string())));
+            let _ = done.send(nothing(error.to_string()));
             return;
         }
     };
     runtime.block_on(async {
-        let store = match Store::connect(lake.store().config().clone()).await {
-            Ok(store) => store.with_at_most(options.requests_at_once.max(1)),
+        let (config, max_requests) = (lake.store().config().clone(), options.requests_at_once.max(1));
+        let store = match Store::connect_with_at_most(config, max_requests).await {
+            Ok(store) => store,
             Err(error) => {
-                let _ = done.send((Requests::default(), Err(error.to_string())));
+                let _ = done.send(nothing(error.to_string()));
                 return;
             }
         };
@@ -79,57 +83,46 @@ async fn write(
     version: u64,
     options: CheckpointOptions,
     call: mpsc::Sender<()>,
-) -> Result<(), String> {
-    let lake = Lake::new(store, prefix.clone()).map_err(|error| error.to_string())?;
+) -> Result<(), QueueError> {
+    let lake = Lake::new(store, prefix.clone())?;
     let what = || format!("the checkpoint of version {version} of {}", lake.describe());
-    let written = until_answered(store, what, || {
-        let (place, prefix, call) = (store.clone(), prefix.clone(), call.clone());
-        let written = spawn_blocking(move || {
-            let written = call_kernel(place, prefix, version, options);
-            drop(call);
-            written
-        });
-        let lake = &lake;
-        async move {
-            match written.await.map_err(|error| QueueError::TaskEnded(error.to_string()))? {
-                Ok(()) => Ok(()),
-                Err(WriteError::Refused(error)) => Err(error.into()),
-                Err(WriteError::Failed(error)) => {
-                    let trouble = lake.trouble(what(), &*error);
-                    // The kernel doesn't always hand the cause on.
-                    Err(Trouble {
-                        may_heal: trouble.may_heal || store.pulse().failure().is_some(),
-                        ..trouble
-                    })
-                }
-            }
-        }
+    let (place, prefix) = (store.clone(), prefix.clone());
+    let written = spawn_blocking(move || {
+        let written = write_with_kernel(place, prefix, version, options);
+        drop(call);
+        written
     });
-    match written.await {
+    let written = store.unless_stalled(what, written).await.map_err(|outage| lake.stalled(what(), outage))?;
+    match written.map_err(|error| QueueError::TaskEnded(error.to_string()))? {
         Ok(()) => Ok(()),
-        Err(QueueError::Request { detail, .. }) => Err(is_absent(&lake, version).await.unwrap_or(detail)),
-        Err(error) => Err(error.to_string()),
+        Err(WriteError::Final(error)) => Err(error),
+        Err(WriteError::Kernel(error)) => Err(match lake.failed(what(), &*error) {
+            QueueError::Request { detail, .. } => {
+                QueueError::Checkpoint(why_absent(&lake, version).await.unwrap_or(detail))
+            }
+            error => error,
+        }),
     }
 }
 
 /// Why there is no checkpoint.
 enum WriteError {
-    /// The table doesn't get one.
-    Refused(QueueError),
-    /// The kernel or the store failed.
-    Failed(Box<dyn Error + Send + Sync>),
+    /// The table gets none, or the store failed.
+    Final(QueueError),
+    /// The kernel failed, and may say it in words of its own.
+    Kernel(Box<dyn Error + Send + Sync>),
 }
 
 impl<E: Error + Send + Sync + 'static> From<E> for WriteError {
     fn from(error: E) -> Self {
-        Self::Failed(Box::new(error))
+        Self::Kernel(Box::new(error))
     }
 }
 
-/// What delta-rs's `create_checkpoint` does, less the loading of a whole table, all of its files included, only to
-/// name its version; and what it doesn't: it asks whether the table may be written to, and counts the data files.
-/// Called on a thread that may block.
-fn call_kernel(
+/// Writes the checkpoint with delta-rs's kernel. Unlike delta-rs's `create_checkpoint`, it doesn't load a whole table to
+/// name its version; it asks whether the table may be written to; and it counts the data files. Called on a thread that
+/// may block.
+fn write_with_kernel(
     store: Store,
     prefix: Prefix,
     version: u64,
@@ -137,7 +130,7 @@ fn call_kernel(
 ) -> Result<(), WriteError> {
     let entries = Arc::new(EntriesRead::default());
     let noting = store.with_objects(|objects| Arc::new(NotesEntries::new(objects, entries.clone())));
-    let lake = Lake::new(&noting, prefix).map_err(WriteError::Refused)?;
+    let lake = Lake::new(&noting, prefix).map_err(WriteError::Final)?;
     let (engine, table) = (lake.log().engine(None), lake.log().root_url());
     let snapshot = Snapshot::builder_for(table).at_version(version).build(engine.as_ref())?;
     let configuration = snapshot.table_configuration();
@@ -145,7 +138,7 @@ fn call_kernel(
     let metadata = serde_json::from_value(serde_json::to_value(configuration.metadata())?)?;
     Handle::current()
         .block_on(check_writable(&lake, &protocol, &metadata, options.append_to_existing))
-        .map_err(WriteError::Refused)?;
+        .map_err(WriteError::Final)?;
     if snapshot.log_segment().checkpoint_version == Some(version) {
         return Ok(());
     }
@@ -160,9 +153,8 @@ fn write_counted(
     entries: &Arc<EntriesRead>,
 ) -> Result<(), WriteError> {
     let version = snapshot.version();
-    let base = Handle::current()
-        .block_on(base(lake, entries, snapshot.log_segment()))
-        .map_err(WriteError::Refused)?;
+    let base =
+        Handle::current().block_on(base(lake, entries, snapshot.log_segment())).map_err(WriteError::Final)?;
     let writer = snapshot.create_checkpoint_writer(engine)?;
     let data = writer.checkpoint_data(engine)?;
     let (counted, problem) = (data.state(), Arc::new(OnceLock::new()));
@@ -186,7 +178,7 @@ fn write_counted(
     if let Err(error) = engine.parquet_handler().write_parquet_file(path.clone(), batches) {
         let Some(detail) = problem.get() else { return Err(error.into()) };
         let detail = format!("{detail}; nothing was written");
-        return Err(WriteError::Refused(QueueError::Table {
+        return Err(WriteError::Final(QueueError::Table {
             action: "checkpoint",
             place: lake.describe(),
             detail,
@@ -210,7 +202,7 @@ async fn base(lake: &Lake, entries: &EntriesRead, segment: &LogSegment) -> Resul
 }
 
 /// Why a version that isn't there has no checkpoint, which the kernel says in words of its own.
-async fn is_absent(lake: &Lake, version: u64) -> Option<String> {
+async fn why_absent(lake: &Lake, version: u64) -> Option<String> {
     match lake.list_versions(None, usize::MAX).await.ok()?.last() {
         None => Some("there is no table".to_owned()),
         Some(&latest) if latest < version => Some(format!("the table's latest version is {latest}")),

@@ -20,8 +20,9 @@ use object_store::client::{
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::error::one_line;
+use super::error::{element, one_line};
 use super::pulse::{Failure, Pulse};
+use super::retry::{self, Outcome};
 use super::store_clock::{OffsetBounds, StoreClock};
 
 /// What an attempt is for.
@@ -290,8 +291,32 @@ impl HttpService for CountingService {
             }
         };
         self.counts.record(method.as_str(), uri.path(), uri.query(), status, sent, received);
-        response
+        retry::note(Outcome { status, ..Outcome::default() });
+        // Answered 200, whatever became of each key.
+        let is_deletion =
+            method == http::Method::POST && uri.query().is_some_and(|query| query.starts_with("delete"));
+        match response {
+            Ok(response) if is_deletion || response.status().as_u16() >= 400 => with_code(response).await,
+            response => response,
+        }
     }
+}
+
+/// Notes the status and S3's code of an answer, whose body is read for it and put back.
+async fn with_code(response: HttpResponse) -> Result<HttpResponse, HttpError> {
+    let status = Some(response.status().as_u16());
+    let (parts, body) = response.into_parts();
+    let body = match body.bytes().await {
+        Ok(body) => body,
+        Err(error) => {
+            // Nothing is known of an answer that broke off.
+            retry::note(Outcome::default());
+            return Err(error);
+        }
+    };
+    let code = element(&String::from_utf8_lossy(&body), "Code").map(str::to_owned);
+    retry::note(Outcome { status, code, is_cut_off: false });
+    Ok(HttpResponse::from_parts(parts, body.into()))
 }
 
 fn content_length(headers: &http::HeaderMap) -> u64 {

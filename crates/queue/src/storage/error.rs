@@ -4,6 +4,8 @@ use std::error::Error;
 
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 
+use super::retry::RequestFailed;
+
 /// A failure of the store; its text is one line and says which.
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
@@ -213,9 +215,9 @@ impl StorageError {
         }
     }
 
-    /// Whether the same request may succeed a little later, with nothing else changed.
-    pub fn may_heal(&self) -> bool {
-        matches!(self, Self::Unreachable { .. } | Self::Failing { .. })
+    /// Whether the store answers, and can't do it just now.
+    pub fn is_failing(&self) -> bool {
+        matches!(self, Self::Failing { .. })
     }
 
     /// Whether the credentials are what is wrong, so that no request will fare better.
@@ -237,58 +239,15 @@ impl StorageError {
         }
     }
 
-    /// What an error of a request to `place` says of the credentials, if anything: no request will fare better
-    /// until they are others. The code is in the body that the error quotes, whatever wraps it.
+    /// What a failed request says of the credentials, if anything: no request will fare better until they are others.
     pub fn of_refusal(place: &str, error: &(dyn Error + 'static)) -> Option<Self> {
-        let mut next = Some(error);
-        while let Some(error) = next {
-            if let Some(refused) =
-                element(&error.to_string(), "Code").and_then(|code| Self::of_credentials(place, code))
-            {
-                return Some(refused);
-            }
-            next = error.source();
-        }
-        None
+        Self::of_credentials(place, RequestFailed::among_causes(error)?.outcome.code.as_deref()?)
     }
 
     /// Wraps an error of `object_store`, keeping what matters on one line.
     pub fn from_object_store(error: object_store::Error) -> Self {
         Self::Other(one_line(&error))
     }
-}
-
-/// Whether what failed may succeed a little later, with nothing else changed: `object_store` is among its
-/// causes and had no answer from the store, one that says "not now" (5xx, 429, 408), or half of one and no other half.
-pub fn may_heal(error: &(dyn Error + 'static)) -> bool {
-    let mut causes = std::iter::successors(Some(error), |cause: &&(dyn Error + 'static)| (*cause).source());
-    match causes.find_map(|cause| cause.downcast_ref::<object_store::Error>()) {
-        Some(error @ object_store::Error::Generic { .. }) => {
-            let text = one_line(error);
-            match status(&text) {
-                Some(404 | 412) => causes.any(is_of_the_rest),
-                Some(status) => matches!(status, 408 | 429 | 500..),
-                None => !text.contains("redirect without LOCATION"),
-            }
-        }
-        // The others are answers.
-        Some(_) | None => false,
-    }
-}
-
-/// Whether a cause is that an object isn't there, or is another by now. As an answer to a GET it stands alone; within
-/// another error it is the answer to the question for the rest of a body that broke off.
-fn is_of_the_rest(cause: &(dyn Error + 'static)) -> bool {
-    matches!(
-        cause.downcast_ref(),
-        Some(object_store::Error::NotFound { .. } | object_store::Error::Precondition { .. })
-    )
-}
-
-/// The HTTP status that an error of `object_store` tells of, whose type it keeps to itself.
-fn status(text: &str) -> Option<u16> {
-    let (_, rest) = text.split_once("non-2xx status code: ")?;
-    rest.get(..3)?.parse().ok()
 }
 
 /// An error and its causes on one line: no repetition of what the outer text already says, no line
@@ -325,7 +284,7 @@ fn compact(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn element<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+pub(super) fn element<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let (open, close) = (format!("<{name}>"), format!("</{name}>"));
     let start = text.find(&open)? + open.len();
     let end = text[start..].find(&close)? + start;
@@ -344,21 +303,6 @@ mod tests {
     fn causes_are_said_once_and_on_one_line() {
         let error = Outer(std::io::Error::other("a\n  cause"));
         assert_eq!(one_line(&error), "outer: a cause");
-    }
-
-    #[test]
-    fn a_refusal_of_the_credentials_is_found_in_whatever_quotes_it() {
-        let quoted = |code: &str| {
-            Outer(std::io::Error::other(format!(
-                "status 400: <Error><Code>{code}</Code><Message>x</Message></Error>"
-            )))
-        };
-        let refusal =
-            |code: &str| StorageError::of_refusal("the store", &quoted(code)).map(|e| e.to_string());
-        assert!(refusal("ExpiredToken").unwrap().contains("have expired (ExpiredToken)"));
-        assert!(refusal("InvalidAccessKeyId").unwrap().contains("check the access key"));
-        assert!(refusal("RequestTimeTooSkewed").unwrap().contains("set the clock"));
-        assert_eq!(refusal("AccessDenied"), None);
     }
 
     #[test]

@@ -5,6 +5,9 @@ use std::str::FromStr;
 
 use object_store::path::Path;
 
+/// Names of a table's own directories: Delta's log, and what s3mq keeps beside it.
+const RESERVED: [&str; 2] = ["_delta_log", "_s3mq"];
+
 /// A key prefix without slashes at its ends: never empty, no empty or dot segments.
 ///
 /// Whatever is listed or deleted below it goes through [`Prefix::directory`], which ends in a slash:
@@ -29,8 +32,12 @@ impl Prefix {
     }
 
     /// The prefix below this one that has these segments more.
-    pub(crate) fn below(&self, segments: &str) -> Self {
-        if segments.is_empty() { self.clone() } else { Self(self.join(segments)) }
+    ///
+    /// # Errors
+    /// When no path can be made of them.
+    pub(crate) fn below(&self, segments: &str) -> Result<Self, String> {
+        let below = if segments.is_empty() { self.to_string() } else { format!("{self}/{segments}") };
+        Path::parse(below).map(Self).map_err(|error| error.to_string())
     }
 
     /// The prefix below this one that has this one segment more.
@@ -53,6 +60,9 @@ impl FromStr for Prefix {
             return Err(format!(
                 "`{text}` has a `%`, which readers of Delta tables take for different things"
             ));
+        }
+        if let Some(reserved) = trimmed.split('/').find(|segment| RESERVED.contains(segment)) {
+            return Err(format!("`{text}` is within a `{reserved}`, where no table can be"));
         }
         match Path::parse(trimmed) {
             // It takes one slash more at either end, and would make the whole bucket of nothing but slashes.
@@ -142,6 +152,8 @@ mod tests {
             "gs://b/p",
             "s3://b/../p",
             "a/%41",
+            "_delta_log",
+            "a/_s3mq/b",
         ] {
             assert!(text.parse::<LakePath>().is_err(), "{text}");
         }

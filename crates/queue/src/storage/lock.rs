@@ -58,6 +58,10 @@ impl PrefixLock {
 
     /// Stops the heartbeat and deletes the lock.
     pub async fn release(self) {
+        if self.heartbeat.is_finished() {
+            // It ended because somebody else has the lock.
+            return;
+        }
         self.heartbeat.abort();
         // Let a heartbeat in flight end first: it would write the object anew.
         let _ = self.heartbeat.await;

@@ -18,22 +18,25 @@ mod lake_path;
 mod lock;
 mod preflight;
 mod pulse;
+mod retry;
 mod store_clock;
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::retry::RetryingStore;
 use aws_sdk_s3::config::{
     BehaviorVersion, Region, RequestChecksumCalculation, StalledStreamProtectionConfig,
 };
 use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
-use object_store::limit::LimitStore;
-use object_store::{BackoffConfig, ObjectStore, RetryConfig};
+use object_store::{ObjectStore, RetryConfig};
+use tokio::sync::Semaphore;
 
 pub use admin::Admin;
 pub use config::{Backend, Config, ConfigError, Credentials, Overrides};
 pub use counting::{Purpose, RequestCounts, RequestRow, Requests};
-pub use error::{CHECK, StorageError, advice, may_heal, one_line};
+pub use error::{CHECK, StorageError, advice, one_line};
 pub use http::Trust;
 pub use lake_path::{LakePath, Prefix};
 pub use lock::PrefixLock;
@@ -41,10 +44,9 @@ pub(crate) use lock::{BENCH_LOCK, CLOCK_PREFIX};
 pub(crate) use preflight::PREFLIGHT;
 pub use preflight::{Check, RoundTrip, Traits, preflight, round_trips};
 pub use pulse::{AnsweredTime, Asking, Failure, Pulse, Silence, StoreStalls, TOLD_AFTER};
+pub(crate) use retry::{Backoff, MAX_BACKOFF, counting_attempts, has_done};
+pub use retry::{Outcome, RequestFailed};
 pub use store_clock::StoreClock;
-
-/// Longest pause between two attempts of a request: a store that answers again is soon noticed.
-pub const LONGEST_BACK_OFF: Duration = Duration::from_secs(1);
 
 /// A connection to one bucket: the two clients of one configuration, and the count of what they
 /// sent. Cheap to clone.
@@ -62,6 +64,14 @@ impl Store {
     /// # Errors
     /// When no credentials can be found, or a client refuses the configuration.
     pub async fn connect(config: Config) -> Result<Self, StorageError> {
+        Self::connect_with_at_most(config, Semaphore::MAX_PERMITS).await
+    }
+
+    /// The same, with at most `max_requests` of the queue's client on their way at once.
+    ///
+    /// # Errors
+    /// As [`Store::connect`].
+    pub async fn connect_with_at_most(config: Config, max_requests: usize) -> Result<Self, StorageError> {
         let requests = Arc::new(RequestCounts::default());
         let provider = credentials::provider(&config).await?;
         let mut builder = AmazonS3Builder::new()
@@ -71,12 +81,8 @@ impl Store {
             .with_credentials(Arc::new(credentials::ForObjectStore::new(provider.clone())))
             .with_conditional_put(S3ConditionalPut::ETagMatch)
             .with_unsigned_payload(config.unsigned_payload())
-            .with_retry(RetryConfig {
-                // The deadline ends it; this is only in the way of error messages.
-                max_retries: 10_000,
-                retry_timeout: config.retry_timeout,
-                backoff: BackoffConfig { max_backoff: LONGEST_BACK_OFF, ..BackoffConfig::default() },
-            })
+            // Requests are retried in one place, and not here (`retry`).
+            .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
             .with_client_options(http::options(&config))
             .with_http_connector(counting::CountingConnector::new(requests.clone()));
         if let Some(endpoint) = &config.endpoint {
@@ -110,13 +116,8 @@ impl Store {
         };
 
         let config = Arc::new(config);
+        let objects = RetryingStore::new(Arc::new(objects), requests.clone(), config.clone(), max_requests);
         Ok(Self { admin: Admin::new(sdk, config.clone()), objects: Arc::new(objects), config, requests })
-    }
-
-    /// The same store with at most `requests` of the queue's client on their way at once.
-    #[must_use]
-    pub fn with_at_most(self, requests: usize) -> Self {
-        self.with_objects(|objects| Arc::new(LimitStore::new(objects, requests)))
     }
 
     /// The same store, with something before the queue's client.
@@ -156,6 +157,25 @@ impl Store {
     /// When the store last answered, and for how long it did not.
     pub fn pulse(&self) -> &Pulse {
         self.requests.pulse()
+    }
+
+    /// Runs requests that the kernel makes, which asks for one after the other, whatever the one before came to; gives
+    /// for how long the store has answered nothing, where that is as long as the stall timeout.
+    pub(crate) async fn unless_stalled<T>(
+        &self,
+        what: impl Fn() -> String,
+        requests: impl Future<Output = T>,
+    ) -> Result<T, Duration> {
+        let _waiting = self.pulse().ask();
+        tokio::select! {
+            biased;
+            done = requests => match self.pulse().silence() {
+                // The last of them gave up for the same reason, which the kernel doesn't always hand on.
+                lasted if lasted >= self.config.stall_timeout => Err(lasted),
+                _ => Ok(done),
+            },
+            lasted = retry::outage(&self.requests, self.config.stall_timeout, what) => Err(lasted),
+        }
     }
 
     /// Begins to measure the time in which the store answers; what it doesn't is left out, up to the stall

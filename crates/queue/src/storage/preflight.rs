@@ -7,12 +7,12 @@
 use std::future::Future;
 use std::time::Duration;
 
-use futures::{StreamExt, TryStreamExt, future, stream};
+use futures::{StreamExt, TryStreamExt, future};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
 use uuid::Uuid;
 
-use super::error::{StorageError, may_heal};
+use super::error::StorageError;
 use super::lake_path::Prefix;
 use super::{Store, one_line};
 use s3mq_clock::monotonic_ns;
@@ -73,7 +73,7 @@ pub async fn preflight(
     let start_ns = monotonic_ns();
     while let Err(error) = store.admin().probe(prefix).await {
         // One that can't be reached isn't waited for: its address may be wrong.
-        if !matches!(error, StorageError::Failing { .. }) || is_late(store, start_ns) {
+        if !error.is_failing() || is_late(store, start_ns) {
             return Err(error);
         }
         tokio::time::sleep(PAUSE).await;
@@ -83,7 +83,7 @@ pub async fn preflight(
     let directory = prefix.child(PREFLIGHT);
     let key = directory.path().clone().join(Uuid::new_v4().to_string());
     let result = try_out(store, &directory, &key, &mut report).await;
-    let deleted = until_answered(store, || store.objects().delete(&key)).await;
+    let deleted = store.objects().delete(&key).await;
     let traits = result?;
     deleted.map_err(|error| refused(store, "DELETE", error))?;
     report(Check::Deleted);
@@ -97,21 +97,6 @@ fn is_late(store: &Store, start_ns: u64) -> bool {
     Duration::from_nanos(monotonic_ns() - start_ns) > store.config().retry_timeout
 }
 
-/// Asks again what may heal, as the queue does, for as long as one request is tried: the client doesn't where a
-/// connection breaks amid a conditional PUT, a POST or a body.
-async fn until_answered<T, F>(store: &Store, ask: impl Fn() -> F) -> object_store::Result<T>
-where
-    F: Future<Output = object_store::Result<T>>,
-{
-    let start_ns = monotonic_ns();
-    loop {
-        match ask().await {
-            Err(error) if may_heal(&error) && !is_late(store, start_ns) => tokio::time::sleep(PAUSE).await,
-            answer => return answer,
-        }
-    }
-}
-
 async fn try_out(
     store: &Store,
     directory: &Prefix,
@@ -119,20 +104,18 @@ async fn try_out(
     report: &mut impl FnMut(Check),
 ) -> Result<Traits, StorageError> {
     let objects = store.objects().as_ref();
-    match create_once(store, key, "first").await {
+    match create(objects, key, "first").await {
         // The key is nobody else's: the answer to an earlier attempt was lost.
         Ok(()) | Err(object_store::Error::AlreadyExists { .. }) => report(Check::ConditionalPut),
         Err(error) => return Err(refused(store, "PUT with If-None-Match: *", error)),
     }
 
-    let again = create_once(store, key, "second").await;
+    let again = create(objects, key, "second").await;
     // Whatever the answer says, it is the object that counts.
-    let kept = until_answered(store, || async {
-        let kept = objects.get(key).await?;
-        let is_versioned = kept.meta.version.is_some();
-        Ok((kept.bytes().await?, is_versioned))
-    });
-    let (kept, is_versioned) = kept.await.map_err(|error| refused(store, "GET", error))?;
+    let kept = objects.get(key).await.map_err(|error| refused(store, "GET", error))?;
+    // Where versioning is suspended, there is but the one of this name.
+    let is_versioned = kept.meta.version.as_ref().is_some_and(|version| version != "null");
+    let kept = kept.bytes().await.map_err(|error| refused(store, "GET", error))?;
     match again {
         Ok(_) => return Err(StorageError::ConditionIgnored { place: store.config().describe() }),
         Err(object_store::Error::AlreadyExists { .. }) if kept == "first" => report(Check::ConditionHeld),
@@ -142,8 +125,11 @@ async fn try_out(
         Err(error) => return Err(refused(store, "a second PUT with If-None-Match: *", error)),
     }
 
-    let list = || objects.list(Some(directory.path())).try_collect::<Vec<_>>();
-    let listed = until_answered(store, list).await.map_err(|error| refused(store, "LIST", error))?;
+    let listed: Vec<_> = objects
+        .list(Some(directory.path()))
+        .try_collect()
+        .await
+        .map_err(|error| refused(store, "LIST", error))?;
     if !listed.iter().any(|object| object.location == *key) {
         return Err(StorageError::StaleList { place: store.config().describe() });
     }
@@ -151,7 +137,7 @@ async fn try_out(
     report(Check::ReadBack);
 
     let absent = key.clone().join("absent");
-    match until_answered(store, || objects.get(&absent)).await {
+    match objects.get(&absent).await {
         Err(object_store::Error::NotFound { .. }) => report(Check::AbsentGet),
         Ok(_) => {
             return Err(StorageError::Other(format!(
@@ -162,10 +148,6 @@ async fn try_out(
         Err(error) => return Err(refused(store, "GET of an absent key", error)),
     }
     Ok(Traits { is_versioned })
-}
-
-async fn create_once(store: &Store, key: &Path, body: &'static str) -> object_store::Result<()> {
-    until_answered(store, || create(store.objects(), key, body)).await
 }
 
 async fn create(objects: &dyn ObjectStore, key: &Path, body: &'static str) -> object_store::Result<()> {
@@ -200,8 +182,11 @@ impl RoundTrip {
     }
 }
 
-/// Measures `count` round trips of each request the queue makes, one after the other over warm
-/// connections, with bodies of `body_bytes` (the conditional PUT's is a single byte). Cleans up behind itself.
+/// How long it may take to clean up after a stop.
+const STOP_GRACE: Duration = Duration::from_secs(2);
+
+/// Measures `count` round trips of each request the queue makes, one after the other over warm connections, with bodies
+/// of `body_bytes` (the conditional PUT's is a single byte); `None` where `stop` came first. Deletes what it wrote.
 ///
 /// # Errors
 /// When the store refuses any of them.
@@ -210,22 +195,26 @@ pub async fn round_trips(
     prefix: &Prefix,
     count: usize,
     body_bytes: usize,
-) -> Result<Vec<RoundTrip>, StorageError> {
+    stop: impl Future<Output = ()>,
+) -> Result<Option<Vec<RoundTrip>>, StorageError> {
     let directory = prefix.child(PREFLIGHT).child(&Uuid::new_v4().to_string());
-    let result = measure(store, &directory, count, body_bytes).await;
-    let written = || {
-        let directory = directory.clone();
-        let turns = ["put", "create"].into_iter().flat_map(move |kind| (0..=count).map(move |i| (kind, i)));
-        stream::iter(turns.map(move |(kind, i)| Ok(round_trip_key(&directory, kind, i)))).boxed()
+    let measured = tokio::select! {
+        measured = measure(store, &directory, count, body_bytes) => Some(measured),
+        () = stop => None,
     };
-    let delete = || store.objects().delete_stream(written()).try_for_each(|_| future::ready(Ok(())));
-    until_answered(store, delete).await.map_err(|error| refused(store, "DELETE", error))?;
-    result
-}
-
-/// The object that the turn `i` of a kind of request writes.
-fn round_trip_key(directory: &Prefix, kind: &str, i: usize) -> Path {
-    directory.join(&format!("{kind}-{i}"))
+    let listing = store.objects().list(Some(directory.path()));
+    let written = listing.map_ok(|object| object.location).boxed();
+    let deleted = store.objects().delete_stream(written).try_for_each(|_| future::ready(Ok(())));
+    let Some(measured) = measured else {
+        if !matches!(tokio::time::timeout(STOP_GRACE, deleted).await, Ok(Ok(()))) {
+            tracing::warn!("objects are left below `{directory}`");
+        }
+        return Ok(None);
+    };
+    let deleted = deleted.await;
+    let trips = measured?;
+    deleted.map_err(|error| refused(store, "DELETE", error))?;
+    Ok(Some(trips))
 }
 
 async fn measure(
@@ -235,7 +224,7 @@ async fn measure(
     body_bytes: usize,
 ) -> Result<Vec<RoundTrip>, StorageError> {
     let objects = store.objects().as_ref();
-    let key = |kind: &str, i: usize| round_trip_key(directory, kind, i);
+    let key = |kind: &str, i: usize| directory.join(&format!("{kind}-{i}"));
     let body = PutPayload::from(vec![b'x'; body_bytes]);
     let mut all = Vec::new();
     for request in ["PUT", "conditional PUT", "GET", "absent GET", "LIST"] {

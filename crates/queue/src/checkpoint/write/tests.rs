@@ -79,7 +79,7 @@ async fn log_of(lake: &Lake) -> Vec<(Path, Option<String>)> {
 async fn a_table_that_a_producer_refuses_gets_no_checkpoint() {
     let (_server, lake) = table_with_a_sidecar().await;
     let before = log_of(&lake).await;
-    let problem = make_checkpoint(&lake, 14, CheckpointOptions::default()).await.1.unwrap_err();
+    let problem = make_checkpoint(&lake, 14, CheckpointOptions::default()).await.1.unwrap_err().to_string();
     assert!(problem.contains("v2Checkpoint"), "{problem}");
     assert_eq!(log_of(&lake).await, before);
 }
@@ -100,13 +100,13 @@ async fn a_checkpoint_that_would_lack_files_does_not_appear() {
         write_counted(&lake, engine.as_ref(), snapshot, &entries)
     });
     match refused.await.unwrap() {
-        Err(WriteError::Refused(error)) => {
+        Err(WriteError::Final(error)) => {
             assert!(
                 error.to_string().contains("4 of the table's 14 data files; nothing was written"),
                 "{error}"
             );
         }
-        Err(WriteError::Failed(error)) => panic!("{error}"),
+        Err(WriteError::Kernel(error)) => panic!("{error}"),
         Ok(()) => panic!("it was written"),
     }
     assert_eq!(log_of(&lake).await, before);

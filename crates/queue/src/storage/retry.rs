@@ -1,0 +1,460 @@
+//! The one place that decides whether a request is asked again, after which pause and until when.
+//!
+//! Every request of `object_store`'s client goes through [`RetryingStore`], those of delta-rs and its kernel too; the
+//! client's own retries are off. A failure is *retryable* when the same request may succeed a little later with
+//! nothing else changed: no answer came, the answer was "not now" (5xx, 429, 408), or a body broke off. It is asked
+//! again for the retry timeout, measured in time in which the store answers other requests, or, while it answers
+//! nothing at all, until the outage has lasted for the stall timeout.
+//!
+//! What an attempt came to is noted where the answer is seen (`counting`), by its status and S3's code, and not read
+//! out of the client's messages.
+//!
+//! A PUT whose answer was lost is sent again, so that a conditional one may be told "exists" of its own object: whoever
+//! sends it reads what is there.
+
+use std::cell::{Cell, RefCell};
+use std::error::Error;
+use std::fmt;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error as StoreError, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload,
+    ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
+};
+use s3mq_clock::monotonic_ns;
+use tokio::sync::{Mutex, Semaphore};
+
+use super::config::Config;
+use super::counting::RequestCounts;
+use super::error::one_line;
+use super::pulse::{AnsweredTime, Failure, TOLD_AFTER};
+
+/// The longest of the pauses before the first retry.
+const FIRST_BACKOFF: Duration = Duration::from_millis(10);
+/// The longest pause between two attempts: a store that answers again is soon noticed.
+pub(crate) const MAX_BACKOFF: Duration = Duration::from_secs(1);
+/// Keys of one DeleteObjects request.
+const MAX_KEYS_PER_DELETE: usize = 1_000;
+
+/// Codes for one of many keys that mean "not now"; others, such as `AccessDenied`, stay as they are.
+const RETRYABLE_CODES: [&str; 4] = ["InternalError", "SlowDown", "ServiceUnavailable", "RequestTimeout"];
+
+tokio::task_local! {
+    /// What the attempt that is running came to.
+    static OUTCOME: RefCell<Outcome>;
+    /// How many attempts were made within [`counting_attempts`].
+    static ATTEMPTS: Cell<u32>;
+}
+
+/// What an attempt on the wire came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// The status of the answer; `None` where none came.
+    pub status: Option<u16>,
+    /// S3's code, where the answer was an error that has one.
+    pub code: Option<String>,
+    /// Whether the body of the answer broke off.
+    pub is_cut_off: bool,
+}
+
+/// Notes the outcome of the attempt that is running, where one is.
+pub(super) fn note(outcome: Outcome) {
+    let _ = OUTCOME.try_with(|noted| *noted.borrow_mut() = outcome);
+}
+
+/// Runs requests, and says how many attempts they took.
+pub(crate) async fn counting_attempts<T>(requests: impl Future<Output = T>) -> (T, u32) {
+    let counted = async {
+        let done = requests.await;
+        (done, ATTEMPTS.with(Cell::get))
+    };
+    ATTEMPTS.scope(Cell::new(0), counted).await
+}
+
+/// A request that failed for good.
+#[derive(Debug)]
+pub struct RequestFailed {
+    /// Its method and key.
+    pub request: String,
+    /// How often it was sent.
+    pub attempts: u32,
+    /// From the first attempt to the end of the last.
+    pub elapsed: Duration,
+    /// What the last attempt came to.
+    pub outcome: Outcome,
+    /// Where the store answered nothing: for how long, when it was given up.
+    pub outage: Option<Duration>,
+    /// Whether it was given up, where it might have succeeded later.
+    pub is_retryable: bool,
+    detail: String,
+}
+
+impl RequestFailed {
+    /// The failed request among the causes of an error.
+    pub fn among_causes<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Self> {
+        std::iter::successors(Some(error), |cause| (*cause).source()).find_map(|cause| cause.downcast_ref())
+    }
+}
+
+impl fmt::Display for RequestFailed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.detail)?;
+        if self.attempts > 1 {
+            write!(
+                f,
+                " ({}, {} attempts in {:.1} s)",
+                self.request,
+                self.attempts,
+                self.elapsed.as_secs_f64()
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl Error for RequestFailed {}
+
+/// Pauses between attempts.
+///
+/// Each is up to twice as long as the one before, and drawn from nothing to the whole (full jitter): contenders that
+/// lost to the same commit must not meet again.
+#[derive(Debug)]
+pub(crate) struct Backoff(Duration);
+
+impl Backoff {
+    /// The first pause is at most this long.
+    pub(crate) fn from(first: Duration) -> Self {
+        Self(first)
+    }
+
+    /// Pauses. The next pause is at most `max`.
+    pub(crate) async fn pause(&mut self, max: Duration) {
+        tokio::time::sleep(self.0.mul_f64(rand::random::<f64>())).await;
+        self.0 = (self.0 * 2).min(max);
+    }
+}
+
+/// A store whose requests are asked again.
+#[derive(Clone, Debug)]
+pub(super) struct RetryingStore {
+    inner: Arc<dyn ObjectStore>,
+    requests: Arc<RequestCounts>,
+    config: Arc<Config>,
+    /// Attempts that may be made at once.
+    permits: Arc<Semaphore>,
+}
+
+/// What an attempt may be retried for, besides no answer and "not now".
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AnswerOf {
+    /// A success has no body, or one whose end is told from a cut.
+    Plain,
+    /// A success has a body that says what was done: one that can't be read may be read the next time.
+    Document,
+}
+
+impl RetryingStore {
+    /// Before `inner`, whose client doesn't retry, with at most `max_requests` on their way at once.
+    pub(super) fn new(
+        inner: Arc<dyn ObjectStore>,
+        requests: Arc<RequestCounts>,
+        config: Arc<Config>,
+        max_requests: usize,
+    ) -> Self {
+        Self { inner, requests, config, permits: Arc::new(Semaphore::new(max_requests)) }
+    }
+
+    async fn retry<T, F>(
+        &self,
+        method: &str,
+        key: &str,
+        answer: AnswerOf,
+        mut attempt: impl FnMut() -> F,
+    ) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        let request = || format!("{method} {key}");
+        let (availability, started_ns) = (self.requests.pulse(), monotonic_ns());
+        let waiting = availability.ask();
+        let tried = AnsweredTime::begin(availability, self.config.stall_timeout);
+        let mut outage = pin!(outage(&self.requests, self.config.stall_timeout, request));
+        let mut backoff = Backoff::from(FIRST_BACKOFF);
+        let mut attempts = 0;
+        let failed = |attempts, outcome, outage, is_retryable, detail| RequestFailed {
+            request: request(),
+            attempts,
+            elapsed: Duration::from_nanos(monotonic_ns() - started_ns),
+            outcome,
+            outage,
+            is_retryable,
+            detail,
+        };
+        let mut last = Outcome::default();
+        loop {
+            attempts += 1;
+            let _ = ATTEMPTS.try_with(|counted| counted.set(counted.get() + 1));
+            let noted = OUTCOME.scope(RefCell::default(), async {
+                // Given back with the whole body: who holds an unread one would wait for itself. Never closed.
+                let _permit = self.permits.acquire().await;
+                let result = attempt().await;
+                (result, OUTCOME.with(RefCell::take))
+            });
+            let (error, outcome) = tokio::select! {
+                biased;
+                (result, outcome) = noted => match result {
+                    Ok(done) => {
+                        waiting.answered();
+                        return Ok(done);
+                    }
+                    Err(error) => (error, outcome),
+                },
+                lasted = &mut outage => {
+                    return Err(generic(failed(attempts, last, Some(lasted), true, self.last_failure())));
+                }
+            };
+            let is_retryable = is_retryable(&error, &outcome, answer);
+            if !is_retryable || tried.elapsed() > self.config.retry_timeout {
+                let detail = one_line(&error);
+                return Err(wrapped(error, |_| failed(attempts, outcome, None, is_retryable, detail)));
+            }
+            last = outcome;
+            tokio::select! {
+                () = backoff.pause(MAX_BACKOFF) => {}
+                lasted = &mut outage => {
+                    return Err(generic(failed(attempts, last, Some(lasted), true, self.last_failure())));
+                }
+            }
+        }
+    }
+
+    fn last_failure(&self) -> String {
+        match self.requests.pulse().failure() {
+            Some(Failure::Refused(status)) => format!("status {status}"),
+            Some(Failure::NoAnswer(failure)) => failure,
+            None => "no answer".to_owned(),
+        }
+    }
+
+    /// A listing that goes on after the last key that it gave, where a page of it fails.
+    fn listing(&self, prefix: Option<Path>, after: Option<Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        let place = prefix.as_ref().map(ToString::to_string).unwrap_or_default();
+        let start = (self.clone(), Mutex::new(None), after);
+        stream::try_unfold(start, move |(store, pages, after)| {
+            let (prefix, place) = (prefix.clone(), place.clone());
+            async move {
+                let next = store.retry("LIST", &place, AnswerOf::Document, || async {
+                    let mut pages = pages.lock().await;
+                    let listing = pages.get_or_insert_with(|| match &after {
+                        Some(key) => store.inner.list_with_offset(prefix.as_ref(), key),
+                        None => store.inner.list(prefix.as_ref()),
+                    });
+                    let next = listing.next().await.transpose();
+                    if next.is_err() {
+                        *pages = None;
+                    }
+                    next
+                });
+                let next = next.await?;
+                Ok(next.map(|object| {
+                    let after = Some(object.location.clone());
+                    (object, (store, pages, after))
+                }))
+            }
+        })
+        .boxed()
+    }
+}
+
+/// Whether the same request may succeed a little later, with nothing else changed.
+fn is_retryable(error: &StoreError, outcome: &Outcome, answer: AnswerOf) -> bool {
+    if !matches!(error, StoreError::Generic { .. }) {
+        return false;
+    }
+    match outcome.status {
+        None | Some(408 | 429 | 500..) => true,
+        Some(200..=299) => match &outcome.code {
+            Some(code) => RETRYABLE_CODES.contains(&&**code),
+            None => outcome.is_cut_off || answer == AnswerOf::Document,
+        },
+        Some(_) => false,
+    }
+}
+
+fn generic(failed: RequestFailed) -> StoreError {
+    StoreError::Generic { store: "S3", source: Box::new(failed) }
+}
+
+/// The error with what is known of the request as its source. Those that are answers of their own, such as "not found",
+/// stay as they are.
+fn wrapped(error: StoreError, failed: impl FnOnce(&StoreError) -> RequestFailed) -> StoreError {
+    let source = Box::new(failed(&error));
+    match error {
+        StoreError::Generic { store, .. } => StoreError::Generic { store, source },
+        StoreError::PermissionDenied { path, .. } => StoreError::PermissionDenied { path, source },
+        StoreError::Unauthenticated { path, .. } => StoreError::Unauthenticated { path, source },
+        error => error,
+    }
+}
+
+/// Waits until the store has answered nothing for `timeout`, and gives for how long. Warns before.
+pub(crate) async fn outage(
+    requests: &RequestCounts,
+    timeout: Duration,
+    request: impl Fn() -> String,
+) -> Duration {
+    let availability = requests.pulse();
+    let mut next = TOLD_AFTER.min(timeout);
+    loop {
+        tokio::time::sleep(next).await;
+        let silence = availability.silence();
+        if silence >= timeout {
+            return silence;
+        }
+        next = if silence < TOLD_AFTER { TOLD_AFTER.min(timeout) } else { timeout } - silence;
+        if silence >= TOLD_AFTER && availability.is_untold() {
+            let (refused, failure) = match availability.failure() {
+                Some(Failure::Refused(status)) => (Some(status), String::new()),
+                Some(Failure::NoAnswer(failure)) => (None, format!(" ({failure})")),
+                None => (None, String::new()),
+            };
+            tracing::warn!(
+                "the store {} for {:.0} s: {}{failure}; it is asked for another {:.0} s (--stall-timeout-seconds)",
+                has_done(refused),
+                silence.as_secs_f64(),
+                request(),
+                next.as_secs_f64()
+            );
+        }
+    }
+}
+
+/// What a store did that gave no proper answer: in a time of its own, it may have refused the only request there was.
+pub(crate) fn has_done(refused: Option<u16>) -> String {
+    refused
+        .map_or("has not answered".to_owned(), |status| format!("has answered nothing but status {status}"))
+}
+
+impl fmt::Display for RetryingStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+#[async_trait]
+impl ObjectStore for RetryingStore {
+    /// Reads the body too, as it may break off.
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        self.retry("GET", location.as_ref(), AnswerOf::Plain, || async {
+            let result = self.inner.get_opts(location, options.clone()).await?;
+            if options.head {
+                return Ok(result);
+            }
+            let (meta, range, attributes) =
+                (result.meta.clone(), result.range.clone(), result.attributes.clone());
+            let body = result.bytes().await.inspect_err(|_| {
+                let _ = OUTCOME.try_with(|noted| noted.borrow_mut().is_cut_off = true);
+            })?;
+            let payload = GetResultPayload::Stream(stream::iter([Ok(body)]).boxed());
+            Ok(GetResult { payload, meta, range, attributes })
+        })
+        .await
+    }
+
+    async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        self.retry("PUT", location.as_ref(), AnswerOf::Plain, || {
+            self.inner.put_opts(location, payload.clone(), options.clone())
+        })
+        .await
+    }
+
+    /// Keeps the parts and sends them as one object: a part can't be sent a second time.
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        _: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        Ok(Box::new(OnePut { store: self.clone(), location: location.clone(), parts: Vec::new() }))
+    }
+
+    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        let store = self.clone();
+        locations
+            .try_chunks(MAX_KEYS_PER_DELETE)
+            .map_err(|error| error.1)
+            .and_then(move |keys| {
+                let store = store.clone();
+                async move {
+                    let first = keys.first().map(ToString::to_string).unwrap_or_default();
+                    let delete = || {
+                        let keys = keys.clone().into_iter().map(Ok);
+                        store.inner.delete_stream(stream::iter(keys).boxed()).try_collect::<Vec<_>>()
+                    };
+                    let deleted = store.retry("DELETE", &first, AnswerOf::Document, delete).await?;
+                    Ok(stream::iter(deleted.into_iter().map(Ok)))
+                }
+            })
+            .try_flatten()
+            .boxed()
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.listing(prefix.cloned(), None)
+    }
+
+    fn list_with_offset(
+        &self,
+        prefix: Option<&Path>,
+        offset: &Path,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.listing(prefix.cloned(), Some(offset.clone()))
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        let place = prefix.map(ToString::to_string).unwrap_or_default();
+        self.retry("LIST", &place, AnswerOf::Document, || self.inner.list_with_delimiter(prefix)).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.retry("COPY", to.as_ref(), AnswerOf::Document, || {
+            self.inner.copy_opts(from, to, options.clone())
+        })
+        .await
+    }
+}
+
+/// An upload in parts that becomes one PUT.
+#[derive(Debug)]
+struct OnePut {
+    store: RetryingStore,
+    location: Path,
+    parts: Vec<PutPayload>,
+}
+
+#[async_trait]
+impl MultipartUpload for OnePut {
+    fn put_part(&mut self, part: PutPayload) -> UploadPart {
+        self.parts.push(part);
+        async { Ok(()) }.boxed()
+    }
+
+    async fn complete(&mut self) -> Result<PutResult> {
+        let body: PutPayload = std::mem::take(&mut self.parts).into_iter().flatten().collect();
+        self.store.put_opts(&self.location, body, PutOptions::default()).await
+    }
+
+    async fn abort(&mut self) -> Result<()> {
+        self.parts.clear();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
