@@ -13,13 +13,13 @@ static COUNTING: Counting = Counting;
 
 thread_local! {
     static HELD_BYTES: Cell<isize> = const { Cell::new(0) };
-    static MOST_BYTES: Cell<isize> = const { Cell::new(0) };
+    static MAX_BYTES: Cell<isize> = const { Cell::new(0) };
 }
 
 fn take(bytes: isize) {
     let held = HELD_BYTES.get() + bytes;
     HELD_BYTES.set(held);
-    MOST_BYTES.set(MOST_BYTES.get().max(held));
+    MAX_BYTES.set(MAX_BYTES.get().max(held));
 }
 
 // SAFETY: the system's allocator does the work; the cells of the counts are constants that need no allocation and no
@@ -47,9 +47,9 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 /// Does a piece of work on this thread; with its result, the most bytes that it held at any time.
-pub fn most_bytes<T>(work: impl FnOnce() -> T) -> (T, usize) {
+pub fn max_bytes<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = HELD_BYTES.get();
-    MOST_BYTES.set(before);
+    MAX_BYTES.set(before);
     let done = work();
-    (done, (MOST_BYTES.get() - before).max(0) as usize)
+    (done, (MAX_BYTES.get() - before).max(0) as usize)
 }

@@ -45,12 +45,12 @@ impl Ticks {
 /// deadlines of its own.
 pub(super) struct Silence {
     seconds: u64,
-    most_seconds: u64,
+    max_seconds: u64,
 }
 
 impl Silence {
-    pub(super) fn of_at_most(most: Duration) -> Self {
-        Self { seconds: 0, most_seconds: most.as_secs() }
+    pub(super) fn with_timeout(most: Duration) -> Self {
+        Self { seconds: 0, max_seconds: most.as_secs() }
     }
 
     /// It said something.
@@ -61,8 +61,8 @@ impl Silence {
     /// It said nothing for another second; what is wrong with it, once that is too long.
     pub(super) fn goes_on(&mut self) -> Option<String> {
         self.seconds += 1;
-        (self.seconds > self.most_seconds).then(|| {
-            format!("has said nothing for {} s; is it stopped (SIGSTOP) or frozen?", self.most_seconds)
+        (self.seconds > self.max_seconds).then(|| {
+            format!("has said nothing for {} s; is it stopped (SIGSTOP) or frozen?", self.max_seconds)
         })
     }
 }
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_silence_is_too_long_once_its_seconds_are_over() {
-        let mut silence = Silence::of_at_most(Duration::from_secs(3));
+        let mut silence = Silence::with_timeout(Duration::from_secs(3));
         assert!((0..3).all(|_| silence.goes_on().is_none()));
         silence.ends();
         assert!((0..3).all(|_| silence.goes_on().is_none()));

@@ -53,7 +53,7 @@ pub(super) fn ready_timeout(config: &Config) -> Duration {
 
 /// Longest that a role may say nothing: as long as it may take to begin, and to bring one request to its end.
 pub(super) fn silence(config: &Config) -> Silence {
-    Silence::of_at_most(
+    Silence::with_timeout(
         ready_timeout(config) + config.info.deadlines.requests.retry_timeout_seconds.as_duration(),
     )
 }
@@ -178,7 +178,7 @@ impl<C: Console> Step<'_, C> {
 
     async fn until_ready(&mut self, child: &mut Child) -> Result<(), BenchError> {
         let limit = ready_timeout(self.config);
-        let (mut ticks, mut silence) = (Ticks::begin(), Silence::of_at_most(limit));
+        let (mut ticks, mut silence) = (Ticks::begin(), Silence::with_timeout(limit));
         loop {
             let said = tokio::select! {
                 biased;

@@ -34,8 +34,8 @@ pub(super) struct Evidence<'a> {
 
 const NOT_CAUGHT_UP: &str = "the consumer had not caught up when the drain deadline passed";
 const LEAST_ACHIEVED: f64 = 0.99;
-const MOST_BACKLOG_GROWTH: f64 = 0.01;
-const MOST_LAG_INTERVALS: f64 = 3.0;
+const MAX_BACKLOG_GROWTH: f64 = 0.01;
+const MAX_LAG_INTERVALS: f64 = 3.0;
 const BUSY_CORE: f64 = 0.9;
 /// A busy machine takes a role's processors away for less.
 const LONG_PAUSE_SECONDS: f64 = 0.5;
@@ -91,7 +91,7 @@ impl Evidence<'_> {
             self.sending().map(|row| (row.time_from_start_seconds, row.backlog as f64)).collect();
         let (slope, rate) = (theil_sen_slope(&points)?, self.rate.per_second());
         // The backlog goes up and down with the commits; two intervals of a short run are no trend.
-        (points.len() >= 5 && slope > MOST_BACKLOG_GROWTH * rate && !self.has_caught_up(&points)).then(|| {
+        (points.len() >= 5 && slope > MAX_BACKLOG_GROWTH * rate && !self.has_caught_up(&points)).then(|| {
             format!(
                 "the backlog grows by {slope:.1} messages a second, {:.1} % of the rate",
                 100.0 * slope / rate
@@ -113,10 +113,10 @@ impl Evidence<'_> {
         let lag_seconds = at_end.lag_us? as f64 / 1e6;
         let p99_seconds = self.consumer.latency.as_ref().map_or(0.0, |latency| latency.p99_us as f64 / 1e6);
         // The row is of the end of its interval, up to one interval after the last message was due.
-        let most_seconds =
-            MOST_LAG_INTERVALS * self.commit_interval.as_secs_f64() + p99_seconds + self.interval_seconds;
-        (lag_seconds > most_seconds)
-            .then(|| format!("at the end of sending the consumer was {lag_seconds:.2} s behind, more than {most_seconds:.2} s"))
+        let max_seconds =
+            MAX_LAG_INTERVALS * self.commit_interval.as_secs_f64() + p99_seconds + self.interval_seconds;
+        (lag_seconds > max_seconds)
+            .then(|| format!("at the end of sending the consumer was {lag_seconds:.2} s behind, more than {max_seconds:.2} s"))
     }
 
     fn harness_bounds(&self) -> Vec<String> {

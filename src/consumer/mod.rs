@@ -109,7 +109,7 @@ pub async fn run(
 
     let mut tally = Tally::new(&config, started_ns);
     let mut tick = tokio::time::interval(Duration::from_secs(1));
-    let mut quiet = lake.store().answered_time();
+    let mut quiet = lake.store().available_time();
     let (mut patience, mut given_up) = (config.wait_timeout, Ended::WaitTimeout);
     // Once it has been quiet for long enough: whether the log has nothing more, before the producers are blamed.
     let mut is_asking = false;
@@ -132,7 +132,7 @@ pub async fn run(
                 }
                 if holds_messages {
                     is_asking = false;
-                    quiet = lake.store().answered_time();
+                    quiet = lake.store().available_time();
                     (patience, given_up) = (config.drain_timeout, Ended::DrainTimeout);
                 }
                 match config.expected_messages {
@@ -148,7 +148,7 @@ pub async fn run(
             }
             _ = tick.tick() => {
                 tally.advance(tally.anchor.now_us(), sink)?;
-                let unanswered_seconds = lake.store().pulse().unanswered().as_secs_f64();
+                let unanswered_seconds = lake.store().availability().unanswered().as_secs_f64();
                 sink.tell(Event::Progress { messages: tally.received, unanswered_seconds });
             }
         }

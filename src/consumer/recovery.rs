@@ -31,7 +31,7 @@ impl Recovery {
 
     /// A batch was delivered at `now_ns`; its last message had been due at `due_us`.
     pub(super) fn delivered(&mut self, lake: &Lake, anchor: &Anchor, due_us: Option<i64>, now_ns: u64) {
-        let (seen, stalls) = lake.store().pulse().ended_since(self.seen, self.threshold);
+        let (seen, stalls) = lake.store().availability().ended_since(self.seen, self.threshold);
         self.seen = seen;
         self.behind_us.extend(stalls.iter().map(|stall| anchor.at_us(stall.until_ns)));
         if let Some(due_us) = due_us {

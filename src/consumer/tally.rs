@@ -256,7 +256,7 @@ impl Tally {
             receiving_seconds: receiving_ns as f64 / 1e9,
             wall_clock_step_us: self.anchor.wall_clock_step_us(),
             store_clock: lake.store().clock(),
-            store_stalls: lake.store().pulse().stalls(self.recovery.threshold()),
+            store_stalls: lake.store().availability().stalls(self.recovery.threshold()),
             recovery_seconds: self.recovery.longest_seconds(),
             effort: Effort::so_far(),
             running_requests: lake.store().requests().since(opening),

@@ -6,8 +6,8 @@
 /// P. K. Sen, "Estimates of the Regression Coefficient Based on Kendall's Tau", JASA 63 (1968).
 pub fn theil_sen_slope(points: &[(f64, f64)]) -> Option<f64> {
     // Quadratic in the points: a long series is thinned out evenly first.
-    const MOST_POINTS: usize = 500;
-    let step = points.len().div_ceil(MOST_POINTS).max(1);
+    const MAX_POINTS: usize = 500;
+    let step = points.len().div_ceil(MAX_POINTS).max(1);
     let points: Vec<_> = points.iter().step_by(step).collect();
     let mut slopes: Vec<f64> = points
         .iter()

@@ -161,7 +161,7 @@ pub async fn run(
             Some(interval) = ended.recv() => tell(Event::Sent(interval)),
             _ = tick.tick() => {
                 notices.take(&mut tell);
-                let unanswered_seconds = lake.store().pulse().unanswered().as_secs_f64();
+                let unanswered_seconds = lake.store().availability().unanswered().as_secs_f64();
                 tell(Event::Progress { messages, unanswered_seconds });
             }
         }
@@ -230,7 +230,7 @@ fn summary(
         store_server: lake.store().server(),
         wall_clock_step_us: config.anchor.wall_clock_step_us(),
         store_clock: lake.store().clock(),
-        store_stalls: lake.store().pulse().stalls(stalls_from),
+        store_stalls: lake.store().availability().stalls(stalls_from),
         running_requests: requests,
         requests: lake.store().requests(),
     }

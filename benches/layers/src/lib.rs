@@ -112,7 +112,7 @@ pub struct Config {
     /// The readers' pause after asking for something that isn't there yet.
     pub poll_interval: Duration,
     /// The most that the store may hold, in bytes, where that is known.
-    pub most_bytes: Option<u64>,
+    pub max_bytes: Option<u64>,
 }
 
 /// What ended the measuring.

@@ -184,7 +184,7 @@ impl Args {
             seconds: self.seconds,
             rounds: usize::from(self.rounds),
             poll_interval: Duration::from_millis(self.poll_interval_ms),
-            most_bytes: memory_bytes().filter(|_| embedded).map(|bytes| bytes / 2),
+            max_bytes: memory_bytes().filter(|_| embedded).map(|bytes| bytes / 2),
         })
     }
 }

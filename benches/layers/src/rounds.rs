@@ -19,7 +19,7 @@ const TRIAL_SECONDS: f64 = 0.5;
 /// The flood is longer than the trial's speed asks for by this much.
 const MARGIN: f64 = 1.2;
 /// How often a flood that was too short may begin again.
-const MOST_TRIES: usize = 5;
+const MAX_TRIES: usize = 5;
 
 /// Everything that was measured.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ pub(super) async fn measure(
         if shortest >= least {
             break outcomes;
         }
-        if tries == MOST_TRIES {
+        if tries == MAX_TRIES {
             return Err(LayersError::TooShort { shortest, least });
         }
         tries += 1;
@@ -166,7 +166,7 @@ impl Bench<'_> {
         // What the Parquet file of a batch adds to each message, measured at 17-byte messages.
         const OVERHEAD_BYTES: u64 = 5;
         let bytes = job.messages * (job.payload().message_bytes() as u64 + OVERHEAD_BYTES);
-        match self.config.most_bytes {
+        match self.config.max_bytes {
             Some(most) if bytes > most => Err(LayersError::TooLarge(format!(
                 "a flood would put {} MB into the embedded store, which may have {} MB; lower --seconds",
                 grouped(bytes >> 20),

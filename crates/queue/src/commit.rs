@@ -82,7 +82,7 @@ impl Committer {
     pub(super) async fn commit(&mut self, entry: Bytes, commit_id: Uuid) -> Result<Committed, QueueError> {
         let start = Instant::now();
         let store = self.lake.store().clone();
-        let tried = store.answered_time();
+        let tried = store.available_time();
         let (mut retries, mut conflicts) = (0, 0);
         let mut backoff = Backoff::from(FIRST_PAUSE);
         // Whether a PUT of this version may have been applied without our knowing.
@@ -99,21 +99,21 @@ impl Committer {
             unsure |= sent > 1;
             let problem = match written {
                 Written::Yes => return self.landed(start, retries, conflicts).await,
-                Written::Exists => match self.whose(commit_id).await? {
-                    Whose::Ours => return self.landed(start, retries, conflicts).await,
-                    Whose::Theirs => {
+                Written::Exists => match self.winner(commit_id).await? {
+                    Winner::Us => return self.landed(start, retries, conflicts).await,
+                    Winner::Another => {
                         self.next += 1;
                         conflicts += 1;
                         unsure = false;
                         format!("{conflicts} versions in a row were taken by other producers")
                     }
-                    Whose::Nobodys => {
+                    Winner::Nobody => {
                         "the store says that the version exists, but it can't be read".to_owned()
                     }
                 },
                 // A refusal may be of the answer alone, made up on its way: what is there tells.
-                Written::Refused(problem) => match self.whose(commit_id).await {
-                    Ok(Whose::Ours) => return self.landed(start, retries, conflicts).await,
+                Written::Refused(problem) => match self.winner(commit_id).await {
+                    Ok(Winner::Us) => return self.landed(start, retries, conflicts).await,
                     Ok(_) => return Err(self.failed(start, retries + 1, problem)),
                     Err(_) => {
                         let detail = format!("{problem}; it can't be read whether it is there all the same");
@@ -129,7 +129,7 @@ impl Committer {
                 backoff.pause(LONGEST_PAUSE_AFTER_A_CONFLICT).await;
                 // Others went on meanwhile. A version at a time, with a pause after each, would never
                 // catch up with them.
-                conflicts += self.pass_theirs(commit_id).await?;
+                conflicts += self.pass_others(commit_id).await?;
             } else {
                 backoff.pause(MAX_BACKOFF).await;
             }
@@ -163,26 +163,26 @@ impl Committer {
         }
     }
 
-    async fn whose(&mut self, commit_id: Uuid) -> Result<Whose, QueueError> {
+    async fn winner(&mut self, commit_id: Uuid) -> Result<Winner, QueueError> {
         let asked = Instant::now();
         let Some(bytes) = self.lake.read_entry(self.next).await? else {
             // A 409 that left nothing behind.
-            return Ok(Whose::Nobodys);
+            return Ok(Winner::Nobody);
         };
         let entry =
             Entry::parse(&bytes).map_err(|detail| QueueError::BadEntry { version: self.next, detail })?;
         if entry.commit_id == Some(commit_id) {
-            return Ok(Whose::Ours);
+            return Ok(Winner::Us);
         }
         Access::Write.check(&self.lake, entry.protocol.as_ref(), entry.metadata.as_ref())?;
         self.tip_seen = asked;
-        Ok(Whose::Theirs)
+        Ok(Winner::Another)
     }
 
     /// Goes on to the first version that nobody has; how many were another writer's.
-    async fn pass_theirs(&mut self, commit_id: Uuid) -> Result<u32, QueueError> {
+    async fn pass_others(&mut self, commit_id: Uuid) -> Result<u32, QueueError> {
         let mut passed = 0;
-        while matches!(self.whose(commit_id).await?, Whose::Theirs) {
+        while matches!(self.winner(commit_id).await?, Winner::Another) {
             self.next += 1;
             passed += 1;
         }
@@ -245,10 +245,10 @@ impl Committer {
     }
 }
 
-enum Whose {
-    Ours,
-    Theirs,
-    Nobodys,
+enum Winner {
+    Us,
+    Another,
+    Nobody,
 }
 
 #[cfg(test)]

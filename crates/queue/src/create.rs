@@ -33,7 +33,7 @@ pub(super) async fn create(lake: &Lake) -> Result<(), QueueError> {
     let entry = Bytes::from(first_entry(commit_id));
     let failed = |detail: String| Err(QueueError::Table { action: "create", place: lake.describe(), detail });
     let store = lake.store().clone();
-    let tried = store.answered_time();
+    let tried = store.available_time();
     let mut backoff = Backoff::from(FIRST_PAUSE);
     loop {
         match lake.write_entry(0, entry.clone(), commit_id).await?.0 {

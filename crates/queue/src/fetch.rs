@@ -21,7 +21,7 @@ use s3mq_clock::Anchor;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// No data file has more rows; where the log says so, it isn't known how many are lost.
-const MOST_ROWS: u64 = 1 << 40;
+const MAX_ROWS: u64 = 1 << 40;
 
 /// A data file that is to be fetched and decoded.
 pub(super) struct Fetch {
@@ -95,8 +95,8 @@ impl Fetch {
 
     fn lost(self, reason: String) -> Received {
         let Add { path, rows, origin, .. } = self.add;
-        let rows = rows.filter(|rows| *rows <= MOST_ROWS);
-        let origin = origin.filter(|origin: &Origin| origin.rows <= MOST_ROWS);
+        let rows = rows.filter(|rows| *rows <= MAX_ROWS);
+        let origin = origin.filter(|origin: &Origin| origin.rows <= MAX_ROWS);
         Received::Lost(LostFile { version: self.version, path, rows, origin, reason })
     }
 }

@@ -211,7 +211,7 @@ impl Lake {
 
     /// The error of a store that has answered nothing for this long.
     pub(super) fn stalled(&self, what: String, outage: Duration) -> QueueError {
-        let (refused, detail) = match self.store.pulse().failure() {
+        let (refused, detail) = match self.store.availability().failure() {
             Some(Failure::Refused(status)) => (Some(status), what),
             Some(Failure::NoAnswer(failure)) => (None, format!("{what} ({failure})")),
             None => (None, what),

@@ -32,7 +32,6 @@
 
 mod batch;
 mod blocking;
-mod cadence;
 mod checkpoint;
 mod commit;
 mod consumer;
@@ -49,6 +48,7 @@ mod open;
 mod ownership;
 mod parquet_file;
 mod permits;
+mod phase_lock;
 mod poll;
 mod preload;
 mod producer;

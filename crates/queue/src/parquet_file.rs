@@ -143,7 +143,7 @@ pub(super) fn decode(file: Bytes, rows: Option<u64>) -> Result<Decoded, String> 
     })
 }
 
-fn decode_unguarded(file: Bytes, rows: Option<u64>, most_bytes: usize) -> Result<Decoded, String> {
+fn decode_unguarded(file: Bytes, rows: Option<u64>, max_bytes: usize) -> Result<Decoded, String> {
     guard::check_footer(&file)?;
     // Without the embedded Arrow schema a column is what Parquet says it is: a byte array is binary or
     // a string, never one of Arrow's dictionaries or views.
@@ -174,8 +174,8 @@ fn decode_unguarded(file: Bytes, rows: Option<u64>, most_bytes: usize) -> Result
         let rows = rows.map_err(|error| error.to_string())?;
         rows_decoded += rows.num_rows() as u64;
         bytes += rows.get_array_memory_size();
-        if bytes > most_bytes {
-            return Err(format!("it decodes to more than {} MiB", most_bytes >> 20));
+        if bytes > max_bytes {
+            return Err(format!("it decodes to more than {} MiB", max_bytes >> 20));
         }
         decoded.take(&rows)?;
     }

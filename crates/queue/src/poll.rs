@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use super::cadence::Cadence;
+use super::phase_lock::PhaseLock;
 
 /// A policy, as it is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl Poll {
         Poller {
             policy: self,
             told_ns: period_ns,
-            cadence: Cadence::of(period_ns),
+            phase_lock: PhaseLock::of(period_ns),
             answer_ns: 0.0,
             unlocated: 0,
             asked_when_due: false,
@@ -89,7 +89,7 @@ impl Asked {
 /// Decides, hit by hit and miss by miss, when to ask next.
 ///
 /// The adaptive policy asks for a commit so that the store looks a little before it is due by the learned
-/// [`Cadence`], and then ever less closely until the hit. A miss pins the commit from below, the hit from above;
+/// [`PhaseLock`], and then ever less closely until the hit. A miss pins the commit from below, the hit from above;
 /// their middle is its arrival. A commit that the first question found is pinned from above only: it is taken to
 /// have come earlier, by twice as much for each that was found like that in a row, until a miss comes first
 /// again. It may not be the latest one either: the next question follows at once, and so a backlog is read
@@ -100,7 +100,7 @@ pub(super) struct Poller {
     /// The commit interval that was told. It bounds every wait, whatever was learned: an interval while nothing is
     /// expected, a tenth of one while something is late or can't be foreseen.
     told_ns: f64,
-    cadence: Cadence,
+    phase_lock: PhaseLock,
     /// How long the answer to a first question takes; it takes longer than that to a probe, for everything has
     /// been idle.
     answer_ns: f64,
@@ -144,10 +144,10 @@ impl Poller {
         }
         if self.unlocated > 0 {
             // The last one is the latest, and came before it was asked for.
-            let step_ns = self.cadence.spread_ns().max(SHORTEST_PAUSE_NS);
+            let step_ns = self.phase_lock.spread_ns().max(SHORTEST_PAUSE_NS);
             let earlier_ns = step_ns * 2_f64.powi((self.found_at_once - 1).clamp(0, 100));
-            let most_ns = self.cadence.period_ns() / 4.0;
-            self.arrived(self.found_ns.saturating_sub(earlier_ns.min(most_ns) as u64));
+            let max_ns = self.phase_lock.period_ns() / 4.0;
+            self.arrived(self.found_ns.saturating_sub(earlier_ns.min(max_ns) as u64));
         }
         if self.was_first(asked) {
             self.found_at_once = 0;
@@ -160,10 +160,10 @@ impl Poller {
         self.probes += 1;
         // Long overdue, it is silence and no late commit: what comes after it may be found an interval late.
         let is_silent =
-            self.cadence.last_ns().is_some_and(|at| now_ns as f64 - at > SILENT_INTERVALS * self.told_ns);
+            self.phase_lock.last_ns().is_some_and(|at| now_ns as f64 - at > SILENT_INTERVALS * self.told_ns);
         let longest_ns = if is_silent { self.told_ns } else { self.told_ns / 10.0 }.max(SHORTEST_PAUSE_NS);
-        let pause_ns = if self.cadence.is_steady() {
-            let close_ns = self.cadence.spread_ns().max(SHORTEST_PAUSE_NS) / 4.0;
+        let pause_ns = if self.phase_lock.is_steady() {
+            let close_ns = self.phase_lock.spread_ns().max(SHORTEST_PAUSE_NS) / 4.0;
             (close_ns * PAUSE_GROWTH.powi(self.probes.min(100) - 1)).min(longest_ns)
         } else {
             longest_ns
@@ -180,23 +180,23 @@ impl Poller {
         let was_first = std::mem::take(&mut self.asked_when_due);
         if was_first {
             let took_ns = (asked.answered_ns - asked.at_ns) as f64;
-            self.answer_ns += ANSWER_GAIN * (took_ns.min(self.cadence.period_ns()) - self.answer_ns);
+            self.answer_ns += ANSWER_GAIN * (took_ns.min(self.phase_lock.period_ns()) - self.answer_ns);
         }
         was_first
     }
 
     fn arrived(&mut self, at_ns: u64) {
-        self.cadence.arrived(at_ns as f64, std::mem::take(&mut self.unlocated));
+        self.phase_lock.arrived(at_ns as f64, std::mem::take(&mut self.unlocated));
     }
 
     /// When to ask for the next commit in view of when it is due; now, where that is past or can't be foreseen.
     fn when_due_ns(&mut self, now_ns: u64) -> u64 {
         // A whole answer earlier: the first question should just miss. After a pause everything is cold, and
         // the probe that follows it is answered faster.
-        let lead_ns = self.answer_ns + LEAD * self.cadence.spread_ns();
+        let lead_ns = self.answer_ns + LEAD * self.phase_lock.spread_ns();
         let latest_ns = now_ns + self.told_ns as u64;
-        match self.cadence.due_ns().map(|due_ns| (due_ns - lead_ns) as u64) {
-            Some(first_ns) if first_ns > now_ns && self.cadence.is_steady() => {
+        match self.phase_lock.due_ns().map(|due_ns| (due_ns - lead_ns) as u64) {
+            Some(first_ns) if first_ns > now_ns && self.phase_lock.is_steady() => {
                 self.asked_when_due = first_ns <= latest_ns;
                 first_ns.min(latest_ns)
             }

@@ -22,8 +22,8 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    pub(super) fn new(most_bytes: u64) -> Arc<Self> {
-        Arc::new(Self { most: most_bytes, held: AtomicU64::new(0) })
+    pub(super) fn new(max_bytes: u64) -> Arc<Self> {
+        Arc::new(Self { most: max_bytes, held: AtomicU64::new(0) })
     }
 
     /// Sets bytes aside.

@@ -59,7 +59,7 @@ fn on_this_thread(
     };
     runtime.block_on(async {
         let (config, max_requests) = (lake.store().config().clone(), options.requests_at_once.max(1));
-        let store = match Store::connect_with_at_most(config, max_requests).await {
+        let store = match Store::connect_with_max_requests(config, max_requests).await {
             Ok(store) => store,
             Err(error) => {
                 let _ = done.send(nothing(error.to_string()));

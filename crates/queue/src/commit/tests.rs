@@ -200,7 +200,7 @@ async fn what_a_late_answer_shows_is_as_old_as_the_question() {
     Producer::open(&lake, ProducerOptions::default()).await.unwrap().finish().await.unwrap();
     let mut committer = Committer::after(lake.clone(), 1, Instant::now());
     let (commit_id, _) = entry();
-    assert!(matches!(committer.whose(commit_id).await.unwrap(), Whose::Theirs));
+    assert!(matches!(committer.winner(commit_id).await.unwrap(), Winner::Another));
     assert!(committer.tip_seen.elapsed() >= late);
     // So is the version before ours.
     (committer.next, committer.stale_after) = (3, Duration::ZERO);

@@ -41,9 +41,7 @@ pub(super) fn check_footer(file: &[u8]) -> Result<(), String> {
     pass(&mut &before[start..], STRUCT, [0; 2], 0, &mut see).ok_or("its footer is broken")?;
     let mut elements = children.iter();
     while elements.len() > 0 {
-        if !is_tree(&mut elements, 0) {
-            return Err("the schema in its footer is broken".to_owned());
-        }
+        is_tree(&mut elements, 0).then_some(()).ok_or("the schema in its footer is broken")?;
     }
     Ok(())
 }
@@ -71,8 +69,7 @@ pub(super) fn check_pages(
             let end = start.saturating_add(length).min(file.len() as u64);
             let pages = &file[start.min(end) as usize..end as usize];
             if check_headers(pages).ok_or("the header of a page is broken")? {
-                let are_sound = check_counts(file, column).map_err(|error| error.to_string())?;
-                are_sound.ok_or("a page announces more than it has")?;
+                check_counts(file, column)?;
             }
         }
     }
@@ -85,6 +82,7 @@ pub(super) fn check_pages(
 fn check_headers(mut pages: &[u8]) -> Option<bool> {
     let mut is_counted = false;
     while !pages.is_empty() {
+        // Of a page: its length when decompressed and as it is, the values of a dictionary, how values are encoded.
         let (mut room, mut bytes, mut values) = (0, 0, 0);
         let mut see = |path: Path, value: Option<i64>| match (path, value) {
             ([0, 2], Some(value)) => room = value,
@@ -99,19 +97,18 @@ fn check_headers(mut pages: &[u8]) -> Option<bool> {
     Some(is_counted)
 }
 
-/// Checks that the values of no page begin with a count of more than the page has; `None` where they do.
+/// Checks that the values of no page begin with a count of more than the page has.
 ///
 /// In `DELTA_LENGTH_BYTE_ARRAY` and, twice, in `DELTA_BYTE_ARRAY`, the crate makes room for as many lengths as that
 /// count says: one wrong byte asks for 128 GiB, and the process aborts.
-fn check_counts(file: &Bytes, column: &ColumnChunkMetaData) -> Result<Option<()>, ParquetError> {
+fn check_counts(file: &Bytes, column: &ColumnChunkMetaData) -> Result<(), String> {
     let levels = [column.column_descr().max_rep_level(), column.column_descr().max_def_level()];
-    let rows = usize::try_from(column.num_values())?;
-    for page in SerializedPageReader::new(Arc::new(file.clone()), column, rows, None)? {
-        if pass_counts(&page?, levels).is_none() {
-            return Ok(None);
-        }
+    let rows = usize::try_from(column.num_values()).unwrap_or(0);
+    let said = |error: ParquetError| error.to_string();
+    for page in SerializedPageReader::new(Arc::new(file.clone()), column, rows, None).map_err(said)? {
+        pass_counts(&page.map_err(said)?, levels).ok_or("a page announces more than it has")?;
     }
-    Ok(Some(()))
+    Ok(())
 }
 
 fn pass_counts(page: &Page, levels: [i16; 2]) -> Option<()> {

@@ -20,8 +20,8 @@ use object_store::client::{
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
+use super::availability::{Availability, Failure};
 use super::error::{element, one_line};
-use super::pulse::{Failure, Pulse};
 use super::retry::{self, Outcome};
 use super::store_clock::{OffsetBounds, StoreClock};
 
@@ -99,7 +99,7 @@ pub struct RequestCounts {
     /// What their dates say of its clock.
     clock: Mutex<OffsetBounds>,
     /// When they came.
-    pulse: Pulse,
+    availability: Availability,
 }
 
 impl RequestCounts {
@@ -118,8 +118,8 @@ impl RequestCounts {
         match status {
             // No answer: whoever sent it knows why.
             None => {}
-            Some(status @ (408 | 429 | 500..)) => self.pulse.failed(Failure::Refused(status)),
-            Some(_) => self.pulse.answered(),
+            Some(status @ (408 | 429 | 500..)) => self.availability.failed(Failure::Refused(status)),
+            Some(_) => self.availability.answered(),
         }
         counter.attempts.fetch_add(1, Relaxed);
         // An absent object and a condition that does not hold are answers, not failures.
@@ -131,8 +131,8 @@ impl RequestCounts {
     }
 
     /// When the store last answered, and for how long it did not.
-    pub fn pulse(&self) -> &Pulse {
-        &self.pulse
+    pub fn availability(&self) -> &Availability {
+        &self.availability
     }
 
     /// The store's clock against ours, as far as the answers tell.
@@ -286,7 +286,7 @@ impl HttpService for CountingService {
                 (Some(response.status().as_u16()), content_length(response.headers()))
             }
             Err(error) => {
-                self.counts.pulse.failed(Failure::NoAnswer(one_line(error)));
+                self.counts.availability.failed(Failure::NoAnswer(one_line(error)));
                 (None, 0)
             }
         };

@@ -9,6 +9,7 @@
 //! What it does not do: know anything of Delta or of messages. It sees keys and bytes.
 
 mod admin;
+mod availability;
 mod config;
 mod counting;
 mod credentials;
@@ -17,7 +18,6 @@ mod http;
 mod lake_path;
 mod lock;
 mod preflight;
-mod pulse;
 mod retry;
 mod store_clock;
 
@@ -34,6 +34,7 @@ use object_store::{ObjectStore, RetryConfig};
 use tokio::sync::Semaphore;
 
 pub use admin::Admin;
+pub use availability::{Asking, Availability, AvailableTime, Failure, Silence, StoreStalls, WARN_AFTER};
 pub use config::{Backend, Config, ConfigError, Credentials, Overrides};
 pub use counting::{Purpose, RequestCounts, RequestRow, Requests};
 pub use error::{CHECK, StorageError, advice, one_line};
@@ -43,7 +44,6 @@ pub use lock::PrefixLock;
 pub(crate) use lock::{BENCH_LOCK, CLOCK_PREFIX};
 pub(crate) use preflight::PREFLIGHT;
 pub use preflight::{Check, RoundTrip, Traits, preflight, round_trips};
-pub use pulse::{AnsweredTime, Asking, Failure, Pulse, Silence, StoreStalls, TOLD_AFTER};
 pub(crate) use retry::{Backoff, MAX_BACKOFF, counting_attempts, has_done};
 pub use retry::{Outcome, RequestFailed};
 pub use store_clock::StoreClock;
@@ -64,14 +64,17 @@ impl Store {
     /// # Errors
     /// When no credentials can be found, or a client refuses the configuration.
     pub async fn connect(config: Config) -> Result<Self, StorageError> {
-        Self::connect_with_at_most(config, Semaphore::MAX_PERMITS).await
+        Self::connect_with_max_requests(config, Semaphore::MAX_PERMITS).await
     }
 
     /// The same, with at most `max_requests` of the queue's client on their way at once.
     ///
     /// # Errors
     /// As [`Store::connect`].
-    pub async fn connect_with_at_most(config: Config, max_requests: usize) -> Result<Self, StorageError> {
+    pub async fn connect_with_max_requests(
+        config: Config,
+        max_requests: usize,
+    ) -> Result<Self, StorageError> {
         let requests = Arc::new(RequestCounts::default());
         let provider = credentials::provider(&config).await?;
         let mut builder = AmazonS3Builder::new()
@@ -155,8 +158,8 @@ impl Store {
     }
 
     /// When the store last answered, and for how long it did not.
-    pub fn pulse(&self) -> &Pulse {
-        self.requests.pulse()
+    pub fn availability(&self) -> &Availability {
+        self.requests.availability()
     }
 
     /// Runs requests that the kernel makes, which asks for one after the other, whatever the one before came to; gives
@@ -166,10 +169,10 @@ impl Store {
         what: impl Fn() -> String,
         requests: impl Future<Output = T>,
     ) -> Result<T, Duration> {
-        let _waiting = self.pulse().ask();
+        let _waiting = self.availability().ask();
         tokio::select! {
             biased;
-            done = requests => match self.pulse().silence() {
+            done = requests => match self.availability().silence() {
                 // The last of them gave up for the same reason, which the kernel doesn't always hand on.
                 lasted if lasted >= self.config.stall_timeout => Err(lasted),
                 _ => Ok(done),
@@ -180,8 +183,8 @@ impl Store {
 
     /// Begins to measure the time in which the store answers; what it doesn't is left out, up to the stall
     /// timeout.
-    pub fn answered_time(&self) -> AnsweredTime<'_> {
-        AnsweredTime::begin(self.pulse(), self.config.stall_timeout)
+    pub fn available_time(&self) -> AvailableTime<'_> {
+        AvailableTime::begin(self.availability(), self.config.stall_timeout)
     }
 
     /// What has been sent so far by both clients, each attempt counted.

@@ -31,10 +31,10 @@ use object_store::{
 use s3mq_clock::monotonic_ns;
 use tokio::sync::{Mutex, Semaphore};
 
+use super::availability::{AvailableTime, Failure, WARN_AFTER};
 use super::config::Config;
 use super::counting::RequestCounts;
 use super::error::one_line;
-use super::pulse::{AnsweredTime, Failure, TOLD_AFTER};
 
 /// The longest of the pauses before the first retry.
 const FIRST_BACKOFF: Duration = Duration::from_millis(10);
@@ -182,9 +182,9 @@ impl RetryingStore {
         F: Future<Output = Result<T>>,
     {
         let request = || format!("{method} {key}");
-        let (availability, started_ns) = (self.requests.pulse(), monotonic_ns());
+        let (availability, started_ns) = (self.requests.availability(), monotonic_ns());
         let waiting = availability.ask();
-        let tried = AnsweredTime::begin(availability, self.config.stall_timeout);
+        let tried = AvailableTime::begin(availability, self.config.stall_timeout);
         let mut outage = pin!(outage(&self.requests, self.config.stall_timeout, request));
         let mut backoff = Backoff::from(FIRST_BACKOFF);
         let mut attempts = 0;
@@ -236,7 +236,7 @@ impl RetryingStore {
     }
 
     fn last_failure(&self) -> String {
-        match self.requests.pulse().failure() {
+        match self.requests.availability().failure() {
             Some(Failure::Refused(status)) => format!("status {status}"),
             Some(Failure::NoAnswer(failure)) => failure,
             None => "no answer".to_owned(),
@@ -310,16 +310,16 @@ pub(crate) async fn outage(
     timeout: Duration,
     request: impl Fn() -> String,
 ) -> Duration {
-    let availability = requests.pulse();
-    let mut next = TOLD_AFTER.min(timeout);
+    let availability = requests.availability();
+    let mut next = WARN_AFTER.min(timeout);
     loop {
         tokio::time::sleep(next).await;
         let silence = availability.silence();
         if silence >= timeout {
             return silence;
         }
-        next = if silence < TOLD_AFTER { TOLD_AFTER.min(timeout) } else { timeout } - silence;
-        if silence >= TOLD_AFTER && availability.is_untold() {
+        next = if silence < WARN_AFTER { WARN_AFTER.min(timeout) } else { timeout } - silence;
+        if silence >= WARN_AFTER && availability.is_to_be_warned_of() {
             let (refused, failure) = match availability.failure() {
                 Some(Failure::Refused(status)) => (Some(status), String::new()),
                 Some(Failure::NoAnswer(failure)) => (None, format!(" ({failure})")),

@@ -29,7 +29,7 @@ const STEADY: f64 = 1.0 / 6.0;
 
 /// A learned cadence.
 #[derive(Debug)]
-pub(super) struct Cadence {
+pub(super) struct PhaseLock {
     period_ns: f64,
     spread_ns: f64,
     last_ns: Option<f64>,
@@ -42,7 +42,7 @@ pub(super) struct Cadence {
     gaps_ns: Vec<f64>,
 }
 
-impl Cadence {
+impl PhaseLock {
     /// Begins with a period that was told.
     pub(super) fn of(period_ns: f64) -> Self {
         let spread_ns = period_ns / 100.0;
@@ -111,8 +111,8 @@ impl Cadence {
         let (phase_gain, spread_gain) = (PHASE_GAIN.max(share), SPREAD_GAIN.max(share));
         self.period_ns += phase_gain * phase_gain / 4.0 * off_ns;
         self.due_ns += (whole_turns + 1.0) * self.period_ns + phase_gain * off_ns;
-        let most_ns = OUTLIER * self.spread_ns.max(self.period_ns / 1_000.0);
-        self.spread_ns += spread_gain * (off_ns.abs().min(most_ns) - self.spread_ns);
+        let max_ns = OUTLIER * self.spread_ns.max(self.period_ns / 1_000.0);
+        self.spread_ns += spread_gain * (off_ns.abs().min(max_ns) - self.spread_ns);
     }
 
     fn note_gap(&mut self, gap_ns: f64) {
@@ -139,8 +139,8 @@ mod tests {
     const MS: f64 = 1e6;
 
     /// Arrivals at these times, in milliseconds, over a cadence told as `period_ms`; each is one commit.
-    fn learned(period_ms: f64, arrivals_ms: impl IntoIterator<Item = f64>) -> Cadence {
-        let mut cadence = Cadence::of(period_ms * MS);
+    fn learned(period_ms: f64, arrivals_ms: impl IntoIterator<Item = f64>) -> PhaseLock {
+        let mut cadence = PhaseLock::of(period_ms * MS);
         arrivals_ms.into_iter().for_each(|at_ms| cadence.arrived(at_ms * MS, 1));
         cadence
     }
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn commits_that_came_together_share_their_gap() {
-        let mut cadence = Cadence::of(100.0 * MS);
+        let mut cadence = PhaseLock::of(100.0 * MS);
         (0..10).for_each(|i| cadence.arrived(f64::from(i) * 300.0 * MS, 3));
         assert!((cadence.period_ns() - 100.0 * MS).abs() < 1.0);
     }

@@ -1,10 +1,10 @@
 //! When the store last answered, and for how long it did not.
 //!
-//! Somebody who waits for an answer says so ([`Pulse::ask`]); every answer on the wire says so too. While
+//! Somebody who waits for an answer says so ([`Availability::ask`]); every answer on the wire says so too. While
 //! somebody waits and nothing is answered, the store is *silent*, whether requests are on their way, are being
 //! refused for the moment (5xx, 429, 408) or don't get through at all. A silence of more than a second is
 //! kept: who waits for something *of others*, such as a consumer for messages, must not count it, for it says
-//! nothing of them ([`AnsweredTime`]).
+//! nothing of them ([`AvailableTime`]).
 //!
 //! A single transfer that takes longer than that, with nothing else answered meanwhile, is a silence as well.
 
@@ -18,13 +18,13 @@ use s3mq_clock::monotonic_ns;
 /// A shorter silence is not kept.
 const SHORTEST_NS: u64 = 1_000_000_000;
 /// A silence of this length is told of while it goes on, and is a stall in any result.
-pub const TOLD_AFTER: Duration = Duration::from_secs(5);
+pub const WARN_AFTER: Duration = Duration::from_secs(5);
 /// Between two looks at a stopwatch that may stand still.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 
 /// The silences of one [`super::Store`].
 #[derive(Debug, Default)]
-pub struct Pulse {
+pub struct Availability {
     state: Mutex<State>,
 }
 
@@ -35,7 +35,7 @@ struct State {
     /// While there are any: since when none has come, in nanoseconds of the monotonic clock.
     silent_since_ns: u64,
     /// Whether the silence that is going on was told of.
-    is_told: bool,
+    is_warned_of: bool,
     /// What became of the last attempt in it, where any came to an end.
     failure: Option<Failure>,
     kept: Vec<Silence>,
@@ -82,21 +82,21 @@ impl StoreStalls {
     /// A longer silence than this is a stall, where commits come this often: ten intervals, at least a second, and
     /// never more than what is told of.
     pub fn threshold(commit_interval: Duration) -> Duration {
-        (commit_interval * 10).clamp(Duration::from_nanos(SHORTEST_NS), TOLD_AFTER)
+        (commit_interval * 10).clamp(Duration::from_nanos(SHORTEST_NS), WARN_AFTER)
     }
 }
 
 /// Somebody waits for an answer, until this is dropped.
 #[derive(Debug)]
 pub struct Asking<'a> {
-    pulse: &'a Pulse,
+    availability: &'a Availability,
 }
 
-impl Pulse {
+impl Availability {
     /// From now on, an answer is waited for.
     pub fn ask(&self) -> Asking<'_> {
         self.state.lock().ask(monotonic_ns());
-        Asking { pulse: self }
+        Asking { availability: self }
     }
 
     /// The store answered.
@@ -123,8 +123,8 @@ impl Pulse {
     }
 
     /// Whether the silence that is going on is still to be told of: once.
-    pub fn is_untold(&self) -> bool {
-        !std::mem::replace(&mut self.state.lock().is_told, true)
+    pub fn is_to_be_warned_of(&self) -> bool {
+        !std::mem::replace(&mut self.state.lock().is_warned_of, true)
     }
 
     /// All silences so far together, with the one that is going on, however short that is as yet.
@@ -148,13 +148,13 @@ impl Pulse {
 impl Asking<'_> {
     /// The answer is there, all of it.
     pub fn answered(self) {
-        self.pulse.answered();
+        self.availability.answered();
     }
 }
 
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
-        self.pulse.state.lock().leave(monotonic_ns());
+        self.availability.state.lock().leave(monotonic_ns());
     }
 }
 
@@ -162,7 +162,7 @@ impl State {
     fn ask(&mut self, now_ns: u64) {
         if self.asking == 0 {
             self.silent_since_ns = now_ns;
-            self.is_told = false;
+            self.is_warned_of = false;
         }
         self.asking += 1;
     }
@@ -177,7 +177,7 @@ impl State {
 
     /// The silence that this ends, where it was told of.
     fn answered(&mut self, now_ns: u64) -> Option<Silence> {
-        let was_told = std::mem::take(&mut self.is_told);
+        let was_told = std::mem::take(&mut self.is_warned_of);
         self.failure = None;
         if self.asking == 0 {
             return None;
@@ -224,22 +224,22 @@ impl State {
 /// Time in which the store answers: a stopwatch that stands still while it does not. No more than `most` is
 /// left out, so that it goes on in the end whatever the store does.
 #[derive(Clone, Copy, Debug)]
-pub struct AnsweredTime<'a> {
-    pulse: &'a Pulse,
+pub struct AvailableTime<'a> {
+    availability: &'a Availability,
     most: Duration,
     began_ns: u64,
     unanswered_before: Duration,
 }
 
-impl<'a> AnsweredTime<'a> {
-    pub(super) fn begin(pulse: &'a Pulse, most: Duration) -> Self {
-        Self { pulse, most, began_ns: monotonic_ns(), unanswered_before: pulse.unanswered() }
+impl<'a> AvailableTime<'a> {
+    pub(super) fn begin(availability: &'a Availability, most: Duration) -> Self {
+        Self { availability, most, began_ns: monotonic_ns(), unanswered_before: availability.unanswered() }
     }
 
     /// How much has gone by.
     pub fn elapsed(&self) -> Duration {
         let passed = Duration::from_nanos(monotonic_ns() - self.began_ns);
-        let unanswered = self.pulse.unanswered().saturating_sub(self.unanswered_before);
+        let unanswered = self.availability.unanswered().saturating_sub(self.unanswered_before);
         passed.saturating_sub(unanswered.min(self.most))
     }
 
@@ -319,17 +319,21 @@ mod tests {
     fn a_stall_is_ten_intervals_and_whatever_is_told_of_is_one() {
         assert_eq!(StoreStalls::threshold(Duration::from_millis(10)), seconds(1));
         assert_eq!(StoreStalls::threshold(Duration::from_millis(300)), seconds(3));
-        assert_eq!(StoreStalls::threshold(seconds(1)), TOLD_AFTER);
-        assert_eq!(StoreStalls::threshold(seconds(60)), TOLD_AFTER);
+        assert_eq!(StoreStalls::threshold(seconds(1)), WARN_AFTER);
+        assert_eq!(StoreStalls::threshold(seconds(60)), WARN_AFTER);
     }
 
     #[test]
     fn time_without_answers_does_not_count_up_to_a_limit() {
-        let pulse = Pulse::default();
-        let clock =
-            |most| AnsweredTime { pulse: &pulse, most, began_ns: 0, unanswered_before: Duration::ZERO };
+        let availability = Availability::default();
+        let clock = |most| AvailableTime {
+            availability: &availability,
+            most,
+            began_ns: 0,
+            unanswered_before: Duration::ZERO,
+        };
         let passed = Duration::from_nanos(monotonic_ns());
-        pulse.state.lock().kept_ns = 20 * SECOND;
+        availability.state.lock().kept_ns = 20 * SECOND;
         let (all, some) = (clock(seconds(60)).elapsed(), clock(seconds(5)).elapsed());
         assert!((passed - seconds(20)..passed - seconds(19)).contains(&all), "{all:?} of {passed:?}");
         assert!((passed - seconds(5)..passed - seconds(4)).contains(&some), "{some:?} of {passed:?}");
