@@ -142,9 +142,8 @@ fn a_bench_that_knows_nothing_of_them_hears_of_faults_from_the_server() {
         finished.exits(0);
         let name = format!(" (modelled: minio-lan; faults on purpose){more}");
         let said = format!("{name}; these are no figures of a store as it is");
-        let is_warned_of =
-            |line: &str| line.starts_with("the store calls itself s3mq/") && line.ends_with(&said);
-        finished.check(finished.stdout.lines().any(is_warned_of), "the console does not say it");
+        let is_told = |line: &str| line.starts_with("the store calls itself s3mq/") && line.ends_with(&said);
+        finished.check(finished.stdout.lines().any(is_told), "the console does not say it");
         let summary = finished.read("benchmark-results/summary.csv");
         finished.check(summary.ends_with(&format!("{name}\n")), &summary);
     }

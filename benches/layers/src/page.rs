@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     fn committed(name: &str) -> String {
-        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name)).unwrap()
     }
 
     fn report() -> Report {

@@ -171,9 +171,14 @@ fn an_interrupted_measuring_leaves_neither_its_store_nor_results() {
     let mut lines = BufReader::new(running.stdout.take().unwrap()).lines();
     assert!(lines.by_ref().map_while(Result::ok).any(|line| line.starts_with("trial: ")));
     let pid = Pid::from_raw(running.id() as i32).unwrap();
-    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-    let store: i32 = children.split_whitespace().next().unwrap().parse().unwrap();
+    // Whichever of its threads has started it.
+    let children = fs::read_dir(format!("/proc/{pid}/task"))
+        .unwrap()
+        .flatten()
+        .map(|thread| fs::read_to_string(thread.path().join("children")).unwrap_or_default());
+    let children: String = children.collect();
     kill_process(pid, Signal::INT).unwrap();
+    let store: i32 = children.split_whitespace().next().unwrap().parse().unwrap();
     assert_eq!(running.wait().unwrap().code(), Some(130));
     assert_eq!(fs::read_dir(layers.directory.path().join("results")).unwrap().count(), 0);
     while test_kill_process(Pid::from_raw(store).unwrap()).is_ok() {

@@ -121,11 +121,9 @@ pub(super) async fn check_writable(
 }
 
 /// Sees that there is nothing of others where a table is about to be created. VACUUM takes every file below a table for
-/// one of that table.
+/// one of that table. Data files with names as ours have them are those of a table whose log is gone.
 pub(super) async fn refuse_foreign_files(lake: &Lake) -> Result<(), QueueError> {
-    let found = survey(lake).await?;
-    let is_ours = found.by_directory.contains_key("") && is_made_by_s3mq(lake).await?;
-    refuse(lake, found.foreign_to_this_directory(is_ours).found())
+    refuse(lake, survey(lake).await?.foreign_to_this_directory(true).found())
 }
 
 /// Deletes what s3mq made in the directory of `lake`. Gives what else is there, and was left.

@@ -58,8 +58,8 @@ fn on_this_thread(
         }
     };
     runtime.block_on(async {
-        let (config, max_requests) = (lake.store().config().clone(), options.requests_at_once.max(1));
-        let store = match Store::connect_with_max_requests(config, max_requests).await {
+        let (config, max_gets) = (lake.store().config().clone(), options.requests_at_once.max(1));
+        let store = match Store::connect_limited(config, Some(max_gets)).await {
             Ok(store) => store,
             Err(error) => {
                 let _ = done.send(nothing(error.to_string()));

@@ -31,7 +31,6 @@ use aws_sdk_s3::config::{
 };
 use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
 use object_store::{ObjectStore, RetryConfig};
-use tokio::sync::Semaphore;
 
 pub use admin::Admin;
 pub use availability::{Asking, Availability, AvailableTime, Failure, Silence, StoreStalls, WARN_AFTER};
@@ -64,16 +63,16 @@ impl Store {
     /// # Errors
     /// When no credentials can be found, or a client refuses the configuration.
     pub async fn connect(config: Config) -> Result<Self, StorageError> {
-        Self::connect_with_max_requests(config, Semaphore::MAX_PERMITS).await
+        Self::connect_limited(config, None).await
     }
 
-    /// The same, with at most `max_requests` of the queue's client on their way at once.
+    /// The same, with at most `max_gets` GETs of the queue's client on their way at once.
     ///
     /// # Errors
     /// As [`Store::connect`].
-    pub async fn connect_with_max_requests(
+    pub(crate) async fn connect_limited(
         config: Config,
-        max_requests: usize,
+        max_gets: Option<usize>,
     ) -> Result<Self, StorageError> {
         let requests = Arc::new(RequestCounts::default());
         let provider = credentials::provider(&config).await?;
@@ -119,7 +118,7 @@ impl Store {
         };
 
         let config = Arc::new(config);
-        let objects = RetryingStore::new(Arc::new(objects), requests.clone(), config.clone(), max_requests);
+        let objects = RetryingStore::new(Arc::new(objects), requests.clone(), config.clone(), max_gets);
         Ok(Self { admin: Admin::new(sdk, config.clone()), objects: Arc::new(objects), config, requests })
     }
 

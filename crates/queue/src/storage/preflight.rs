@@ -7,7 +7,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use futures::{StreamExt, TryStreamExt, future};
+use futures::{FutureExt, StreamExt, TryStreamExt, future};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
 use uuid::Uuid;
@@ -198,9 +198,14 @@ pub async fn round_trips(
     stop: impl Future<Output = ()>,
 ) -> Result<Option<Vec<RoundTrip>>, StorageError> {
     let directory = prefix.child(PREFLIGHT).child(&Uuid::new_v4().to_string());
+    let stop = stop.shared();
+    let given_up = async {
+        stop.clone().await;
+        tokio::time::sleep(STOP_GRACE).await;
+    };
     let measured = tokio::select! {
-        measured = measure(store, &directory, count, body_bytes) => Some(measured),
-        () = stop => None,
+        measured = measure(store, &directory, count, body_bytes, stop.clone()) => measured.transpose(),
+        () = given_up => None,
     };
     let listing = store.objects().list(Some(directory.path()));
     let written = listing.map_ok(|object| object.location).boxed();
@@ -222,7 +227,8 @@ async fn measure(
     directory: &Prefix,
     count: usize,
     body_bytes: usize,
-) -> Result<Vec<RoundTrip>, StorageError> {
+    stop: impl Future<Output = ()> + Clone,
+) -> Result<Option<Vec<RoundTrip>>, StorageError> {
     let objects = store.objects().as_ref();
     let key = |kind: &str, i: usize| directory.join(&format!("{kind}-{i}"));
     let body = PutPayload::from(vec![b'x'; body_bytes]);
@@ -250,6 +256,10 @@ async fn measure(
                 }
             };
             outcome.map_err(|error| refused(store, request, error))?;
+            // Not amid a request, which might write something after all was deleted.
+            if stop.clone().now_or_never().is_some() {
+                return Ok(None);
+            }
             if i > 0 {
                 sorted_us.push((monotonic_ns() - start_ns) / 1_000);
             }
@@ -257,7 +267,7 @@ async fn measure(
         sorted_us.sort_unstable();
         all.push(RoundTrip { request, sorted_us });
     }
-    Ok(all)
+    Ok(Some(all))
 }
 
 async fn read(objects: &dyn ObjectStore, key: &Path) -> object_store::Result<()> {

@@ -147,8 +147,8 @@ pub(super) struct RetryingStore {
     inner: Arc<dyn ObjectStore>,
     requests: Arc<RequestCounts>,
     config: Arc<Config>,
-    /// Attempts that may be made at once.
-    permits: Arc<Semaphore>,
+    /// GETs that may be made at once, where that is limited.
+    permits: Option<Arc<Semaphore>>,
 }
 
 /// What an attempt may be retried for, besides no answer and "not now".
@@ -161,14 +161,46 @@ enum AnswerOf {
 }
 
 impl RetryingStore {
-    /// Before `inner`, whose client doesn't retry, with at most `max_requests` on their way at once.
+    /// Before `inner`, whose client doesn't retry, with at most `max_gets` GETs on their way at once.
     pub(super) fn new(
         inner: Arc<dyn ObjectStore>,
         requests: Arc<RequestCounts>,
         config: Arc<Config>,
-        max_requests: usize,
+        max_gets: Option<usize>,
     ) -> Self {
-        Self { inner, requests, config, permits: Arc::new(Semaphore::new(max_requests)) }
+        let permits = max_gets.map(|max_gets| Arc::new(Semaphore::new(max_gets)));
+        Self { inner, requests, config, permits }
+    }
+
+    /// GETs an object with its body, which may break off.
+    async fn get(&self, location: Path, options: GetOptions) -> Result<GetResult> {
+        let (inner, is_head) = (self.inner.clone(), options.head);
+        let get = async move {
+            let result = inner.get_opts(&location, options).await?;
+            if is_head {
+                return Ok(result);
+            }
+            let (meta, range, attributes) =
+                (result.meta.clone(), result.range.clone(), result.attributes.clone());
+            let body = result.bytes().await.inspect_err(|_| {
+                let _ = OUTCOME.try_with(|noted| noted.borrow_mut().is_cut_off = true);
+            })?;
+            let payload = GetResultPayload::Stream(stream::iter([Ok(body)]).boxed());
+            Ok(GetResult { payload, meta, range, attributes })
+        };
+        let Some(permits) = self.permits.clone() else {
+            return get.await;
+        };
+        // A task of its own, which goes on whoever looks at it: the kernel begins to fetch one file and doesn't go on
+        // with it until it has read another, which would wait for the permit of the first.
+        let task = tokio::spawn(OUTCOME.scope(RefCell::default(), async move {
+            let _permit = permits.acquire_owned().await;
+            let result = get.await;
+            (result, OUTCOME.with(RefCell::take))
+        }));
+        let (result, outcome) = task.await.map_err(|source| StoreError::JoinError { source })?;
+        note(outcome);
+        result
     }
 
     async fn retry<T, F>(
@@ -202,8 +234,6 @@ impl RetryingStore {
             attempts += 1;
             let _ = ATTEMPTS.try_with(|counted| counted.set(counted.get() + 1));
             let noted = OUTCOME.scope(RefCell::default(), async {
-                // Given back with the whole body: who holds an unread one would wait for itself. Never closed.
-                let _permit = self.permits.acquire().await;
                 let result = attempt().await;
                 (result, OUTCOME.with(RefCell::take))
             });
@@ -350,22 +380,9 @@ impl fmt::Display for RetryingStore {
 
 #[async_trait]
 impl ObjectStore for RetryingStore {
-    /// Reads the body too, as it may break off.
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        self.retry("GET", location.as_ref(), AnswerOf::Plain, || async {
-            let result = self.inner.get_opts(location, options.clone()).await?;
-            if options.head {
-                return Ok(result);
-            }
-            let (meta, range, attributes) =
-                (result.meta.clone(), result.range.clone(), result.attributes.clone());
-            let body = result.bytes().await.inspect_err(|_| {
-                let _ = OUTCOME.try_with(|noted| noted.borrow_mut().is_cut_off = true);
-            })?;
-            let payload = GetResultPayload::Stream(stream::iter([Ok(body)]).boxed());
-            Ok(GetResult { payload, meta, range, attributes })
-        })
-        .await
+        let get = || self.get(location.clone(), options.clone());
+        self.retry("GET", location.as_ref(), AnswerOf::Plain, get).await
     }
 
     async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {

@@ -129,7 +129,7 @@ const DENIED: &str =
     "<DeleteResult><Error><Key>a</Key><Code>AccessDenied</Code><Message>no</Message></Error></DeleteResult>";
 const SLOW: &str =
     "<DeleteResult><Error><Key>a</Key><Code>SlowDown</Code><Message>later</Message></Error></DeleteResult>";
-const DELETED: &str = "<DeleteResult></DeleteResult>";
+const DELETED: &str = "<DeleteResult><Deleted><Key>a</Key></Deleted></DeleteResult>";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_may_not_be_deleted_is_not_asked_for_again_and_one_that_is_refused_for_now_is() {
