@@ -30,7 +30,7 @@ fmt:
     cargo fmt --all
     cargo fmt --manifest-path fuzz/Cargo.toml
 
-# The sweep of the README: 10,000 to 250,000 messages a second, on the store that the environment names
+# The reference sweep: 10,000 to 250,000 messages a second, on the store that the environment names
 bench commit_ms="1000" *flags="":
     cargo run --release -- bench --range-start 10000 --range-end 250000 --range-step 40000 --seconds-to-stream 30 --autocommit-duration-ms {{commit_ms}} {{flags}}
 
@@ -48,7 +48,7 @@ bench-code *flags="":
     cargo build --release
     scripts/code_cost.py {{flags}}
 
-# Times of the hot pieces, one by one (Criterion); compiles deltalake once more, with another feature of serde
+# Times of the hot pieces, one by one (Criterion)
 bench-hot *flags="":
     cargo bench -p s3mq-hot -- {{flags}}
 

@@ -23,8 +23,14 @@
 //! producer.finish().await?;
 //!
 //! let mut consumer = Consumer::open(&lake, ConsumerOptions::default()).await?;
-//! while let Received::Batch(batch) = consumer.next().await? {
-//!     batch.messages().for_each(|message| println!("{}", String::from_utf8_lossy(message)));
+//! loop {
+//!     match consumer.next().await? {
+//!         Received::Batch(batch) => {
+//!             batch.messages().for_each(|message| println!("{}", String::from_utf8_lossy(message)));
+//!         }
+//!         Received::Lost(file) => eprintln!("{file}"),
+//!         Received::End(_) => break,
+//!     }
 //! }
 //! # Ok(())
 //! # }

@@ -30,8 +30,9 @@ use crate::storage::{BENCH_LOCK, CLOCK_PREFIX, PREFLIGHT, one_line};
 
 /// The marker's key within its directory.
 const MARKER: &str = "_s3mq/marker.json";
-/// Foreign objects are counted up to this many, and directories looked into: it need not be known how many a bucket has.
+/// Foreign objects are counted up to this many; the message says "at least".
 const MAX_COUNTED: u64 = 10_000;
+/// After so many foreign directories with keys of our form, no more are looked into.
 const MAX_FOREIGN_DIRECTORIES: usize = 100;
 
 #[derive(Serialize, Deserialize)]
@@ -69,7 +70,7 @@ pub async fn mark_directory(lake: &Lake) -> Result<(), QueueError> {
     lake.write_file(MARKER, Bytes::from(marker.to_string())).await
 }
 
-/// Sees that everything below the prefix of `lake` was made by s3mq, and that the `directories` in it, which will be
+/// Checks that everything below the prefix of `lake` was made by s3mq, and that the `directories` in it, which will be
 /// emptied, have none of our tables below them.
 ///
 /// # Errors
@@ -81,7 +82,7 @@ pub async fn refuse_foreign(lake: &Lake, directories: &[String]) -> Result<(), Q
         emptied
             .any(|emptied| directory.strip_prefix(emptied.as_str()).is_some_and(|rest| rest.starts_with('/')))
     };
-    let mut looked_into = 0;
+    let mut foreign_directories = 0;
     for folder in folders {
         let is_used =
             |directory: &String| *directory == folder || directory.starts_with(&format!("{folder}/"));
@@ -90,19 +91,19 @@ pub async fn refuse_foreign(lake: &Lake, directories: &[String]) -> Result<(), Q
         }
     }
     for (directory, objects) in by_directory {
-        if looked_into == MAX_FOREIGN_DIRECTORIES {
+        if foreign_directories == MAX_FOREIGN_DIRECTORIES {
             foreign.is_at_least = true;
             break;
         }
         if is_nested(&directory) || !is_made_by_s3mq(&lake.below(&directory)?).await? {
             foreign.merge(objects);
-            looked_into += 1;
+            foreign_directories += 1;
         }
     }
     refuse(lake, foreign.found())
 }
 
-/// Sees that a table may be written to: that we can, and that s3mq created it or its owner lets us.
+/// Checks that a table may be written to: that we can, and that s3mq created it or its owner lets us.
 ///
 /// # Errors
 /// [`QueueError::Unsupported`] names what we don't do; [`QueueError::ForeignTable`].
@@ -120,7 +121,7 @@ pub(super) async fn check_writable(
     Err(QueueError::ForeignTable { place: lake.describe() })
 }
 
-/// Sees that there is nothing of others where a table is about to be created. VACUUM takes every file below a table for
+/// Checks that there is nothing of others where a table is about to be created. VACUUM takes every file below a table for
 /// one of that table. Data files with names as ours have them are those of a table whose log is gone.
 pub(super) async fn refuse_foreign_files(lake: &Lake) -> Result<(), QueueError> {
     refuse(lake, survey(lake).await?.foreign_to_this_directory(true).found())

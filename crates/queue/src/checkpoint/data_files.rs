@@ -1,8 +1,9 @@
-//! The data files that a checkpoint must have, found without the one who writes it.
+//! The data files that a checkpoint must have, computed independently of the kernel that writes it.
 //!
 //! They are those of the checkpoint before it, less those that later entries remove, and those that they add. Entries
-//! are read once: by delta-rs's kernel, through a store that notes their actions on the way. A checkpoint that lacks
-//! a file takes it away from every reader, so the two counts are compared before it appears.
+//! are read once: by delta-rs's kernel, through a store that notes their actions on the way. The checkpoint before is
+//! read once more than the kernel does, whole. A checkpoint that lacks a file takes it away from every reader, so the two
+//! counts are compared before it appears.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;

@@ -114,7 +114,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// How a checkpoint is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckpointOptions {
-    /// Requests on their way at once. 1 by default, so that a checkpoint doesn't delay commits.
+    /// GETs on their way at once. 1 by default, so that a checkpoint doesn't delay commits.
     pub requests_at_once: usize,
     /// Whether a table that s3mq didn't create gets one.
     pub append_to_existing: bool,

@@ -123,7 +123,7 @@ impl Availability {
     }
 
     /// Whether the silence that is going on is still to be told of: once.
-    pub fn is_to_be_warned_of(&self) -> bool {
+    pub fn take_warning(&self) -> bool {
         !std::mem::replace(&mut self.state.lock().is_warned_of, true)
     }
 

@@ -151,12 +151,12 @@ pub(super) struct RetryingStore {
     permits: Option<Arc<Semaphore>>,
 }
 
-/// What an attempt may be retried for, besides no answer and "not now".
+/// What the body of a successful answer is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum AnswerOf {
-    /// A success has no body, or one whose end is told from a cut.
-    Plain,
-    /// A success has a body that says what was done: one that can't be read may be read the next time.
+enum AnswerBody {
+    /// None, or the bytes of an object.
+    Object,
+    /// XML that says what is there or what was done. One that can't be read is a reason to ask again.
     Document,
 }
 
@@ -207,7 +207,7 @@ impl RetryingStore {
         &self,
         method: &str,
         key: &str,
-        answer: AnswerOf,
+        answer: AnswerBody,
         mut attempt: impl FnMut() -> F,
     ) -> Result<T>
     where
@@ -252,8 +252,9 @@ impl RetryingStore {
             };
             let is_retryable = is_retryable(&error, &outcome, answer);
             if !is_retryable || tried.elapsed() > self.config.retry_timeout {
-                let detail = one_line(&error);
-                return Err(wrapped(error, |_| failed(attempts, outcome, None, is_retryable, detail)));
+                return Err(wrapped(error, |error| {
+                    failed(attempts, outcome, None, is_retryable, one_line(error))
+                }));
             }
             last = outcome;
             tokio::select! {
@@ -280,7 +281,7 @@ impl RetryingStore {
         stream::try_unfold(start, move |(store, pages, after)| {
             let (prefix, place) = (prefix.clone(), place.clone());
             async move {
-                let next = store.retry("LIST", &place, AnswerOf::Document, || async {
+                let next = store.retry("LIST", &place, AnswerBody::Document, || async {
                     let mut pages = pages.lock().await;
                     let listing = pages.get_or_insert_with(|| match &after {
                         Some(key) => store.inner.list_with_offset(prefix.as_ref(), key),
@@ -304,7 +305,7 @@ impl RetryingStore {
 }
 
 /// Whether the same request may succeed a little later, with nothing else changed.
-fn is_retryable(error: &StoreError, outcome: &Outcome, answer: AnswerOf) -> bool {
+fn is_retryable(error: &StoreError, outcome: &Outcome, answer: AnswerBody) -> bool {
     if !matches!(error, StoreError::Generic { .. }) {
         return false;
     }
@@ -312,7 +313,7 @@ fn is_retryable(error: &StoreError, outcome: &Outcome, answer: AnswerOf) -> bool
         None | Some(408 | 429 | 500..) => true,
         Some(200..=299) => match &outcome.code {
             Some(code) => RETRYABLE_CODES.contains(&&**code),
-            None => outcome.is_cut_off || answer == AnswerOf::Document,
+            None => outcome.is_cut_off || answer == AnswerBody::Document,
         },
         Some(_) => false,
     }
@@ -325,6 +326,11 @@ fn generic(failed: RequestFailed) -> StoreError {
 /// The error with what is known of the request as its source. Those that are answers of their own, such as "not found",
 /// stay as they are.
 fn wrapped(error: StoreError, failed: impl FnOnce(&StoreError) -> RequestFailed) -> StoreError {
+    use StoreError::{Generic, PermissionDenied, Unauthenticated};
+    // A poll that finds nothing comes by here: nothing is put together for it.
+    if !matches!(error, Generic { .. } | PermissionDenied { .. } | Unauthenticated { .. }) {
+        return error;
+    }
     let source = Box::new(failed(&error));
     match error {
         StoreError::Generic { store, .. } => StoreError::Generic { store, source },
@@ -349,7 +355,7 @@ pub(crate) async fn outage(
             return silence;
         }
         next = if silence < WARN_AFTER { WARN_AFTER.min(timeout) } else { timeout } - silence;
-        if silence >= WARN_AFTER && availability.is_to_be_warned_of() {
+        if silence >= WARN_AFTER && availability.take_warning() {
             let (refused, failure) = match availability.failure() {
                 Some(Failure::Refused(status)) => (Some(status), String::new()),
                 Some(Failure::NoAnswer(failure)) => (None, format!(" ({failure})")),
@@ -382,11 +388,11 @@ impl fmt::Display for RetryingStore {
 impl ObjectStore for RetryingStore {
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let get = || self.get(location.clone(), options.clone());
-        self.retry("GET", location.as_ref(), AnswerOf::Plain, get).await
+        self.retry("GET", location.as_ref(), AnswerBody::Object, get).await
     }
 
     async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
-        self.retry("PUT", location.as_ref(), AnswerOf::Plain, || {
+        self.retry("PUT", location.as_ref(), AnswerBody::Object, || {
             self.inner.put_opts(location, payload.clone(), options.clone())
         })
         .await
@@ -414,7 +420,7 @@ impl ObjectStore for RetryingStore {
                         let keys = keys.clone().into_iter().map(Ok);
                         store.inner.delete_stream(stream::iter(keys).boxed()).try_collect::<Vec<_>>()
                     };
-                    let deleted = store.retry("DELETE", &first, AnswerOf::Document, delete).await?;
+                    let deleted = store.retry("DELETE", &first, AnswerBody::Document, delete).await?;
                     Ok(stream::iter(deleted.into_iter().map(Ok)))
                 }
             })
@@ -436,11 +442,11 @@ impl ObjectStore for RetryingStore {
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
         let place = prefix.map(ToString::to_string).unwrap_or_default();
-        self.retry("LIST", &place, AnswerOf::Document, || self.inner.list_with_delimiter(prefix)).await
+        self.retry("LIST", &place, AnswerBody::Document, || self.inner.list_with_delimiter(prefix)).await
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.retry("COPY", to.as_ref(), AnswerOf::Document, || {
+        self.retry("COPY", to.as_ref(), AnswerBody::Document, || {
             self.inner.copy_opts(from, to, options.clone())
         })
         .await
