@@ -1,9 +1,6 @@
-//! A command of this program as a child process: started, listened to, ended.
-//!
-//! Its pipes are always drained, so that it can't block on one that nobody reads; its log lines
-//! are passed on to our own standard error. Its standard input is held open: when we are gone, however
-//! that came, it closes and the child ends. It is in a process group of its own, so that Ctrl-C on a
-//! terminal reaches its parent alone, which then ends its children in order.
+//! A command of this program as a child process. Its pipes are always drained, so that it can't block on them. Its
+//! standard input is held open: it closes however we end, and then the child ends too. It has a process group of its
+//! own, so that Ctrl-C reaches the parent alone, which ends its children in order.
 
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -23,6 +20,7 @@ pub(crate) struct Child {
     role: &'static str,
     process: Process,
     events: mpsc::UnboundedReceiver<Event>,
+    has_ended: bool,
     _stdin: Option<ChildStdin>,
 }
 
@@ -66,7 +64,7 @@ impl Child {
         if let Some(stderr) = process.stderr.take() {
             tokio::spawn(pass_on(role, stderr));
         }
-        Ok(Self { role, _stdin: process.stdin.take(), process, events })
+        Ok(Self { role, _stdin: process.stdin.take(), process, events, has_ended: false })
     }
 
     /// Its role, for messages.
@@ -74,11 +72,20 @@ impl Child {
         self.role
     }
 
+    /// Whether [`next`](Self::next) has given its end.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
     /// The next thing it says; its end comes after its last event. Cancel safe.
     pub(crate) async fn next(&mut self) -> std::io::Result<Said> {
         match self.events.recv().await {
             Some(event) => Ok(Said::Event(event)),
-            None => Ok(Said::Ended(self.process.wait().await?)),
+            None => {
+                let status = self.process.wait().await?;
+                self.has_ended = true;
+                Ok(Said::Ended(status))
+            }
         }
     }
 

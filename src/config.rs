@@ -1,5 +1,5 @@
-//! What a run is configured with: the flags that several commands share, each declared once. What they were given
-//! as, validated, is what is used and what `{rate}.json` has of it.
+//! The flags that several commands share, each declared once. Their validated values are what is used and what
+//! `{rate}.json` has of them.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -116,16 +116,6 @@ pub struct DeadlineArgs {
     pub stall_timeout_seconds: Seconds,
 }
 
-/// How the column `data` is encoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum EncodingArg {
-    /// Every byte of every message
-    Plain,
-    /// Each message as what differs from the one before (DELTA_BYTE_ARRAY)
-    Prefix,
-}
-
 /// The schedule of what is sent at a rate.
 #[derive(Clone, Debug, Args, Serialize)]
 pub struct ArrivalArgs {
@@ -141,8 +131,8 @@ pub struct ArrivalArgs {
 /// When a consumer asks for the next version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum PollArg {
-    /// Learns the cadence of commits and asks shortly before each is due
+pub enum PollPolicy {
+    /// Learns when commits come and asks shortly before each is due
     Adaptive,
     /// Asks every --poll-interval-ms
     Fixed,
@@ -182,7 +172,7 @@ pub struct CheckpointArgs {
     pub checkpoint_interval: u64,
 }
 
-/// A timeline of shorter intervals would fill the disk rather than tell anything.
+/// A timeline of shorter intervals would fill the disk.
 fn parse_interval(text: &str) -> Result<Seconds, String> {
     match text.parse::<Seconds>()? {
         interval if interval.as_f64() < 0.01 => Err("must be at least 0.01".to_owned()),
@@ -232,7 +222,7 @@ pub struct MessageArgs {
 
     /// Encoding of the Parquet column `data`
     #[arg(long, value_enum, default_value = "plain")]
-    pub data_encoding: EncodingArg,
+    pub data_encoding: DataEncoding,
 }
 
 impl MessageArgs {
@@ -242,10 +232,10 @@ impl MessageArgs {
     /// When a message of this size can't be sent.
     pub fn size(&self) -> Result<Option<usize>, String> {
         // One message must fit a batch.
-        let most = MAX_BATCH_BYTES.min(Batch::MAX_BYTES);
+        let max = MAX_BATCH_BYTES.min(Batch::MAX_BYTES);
         match self.message_size {
-            Some(size) if !(STAMP_BYTES..=most).contains(&size) => {
-                Err(format!("--message-size must be between {STAMP_BYTES} (the stamp) and {most} bytes"))
+            Some(size) if !(STAMP_BYTES..=max).contains(&size) => {
+                Err(format!("--message-size must be between {STAMP_BYTES} (the stamp) and {max} bytes"))
             }
             size => Ok(size),
         }
@@ -254,14 +244,6 @@ impl MessageArgs {
     /// Bytes a message.
     pub fn bytes(&self) -> usize {
         self.message_size.unwrap_or(STAMP_BYTES)
-    }
-
-    /// Encoding of the column `data`.
-    pub fn encoding(&self) -> DataEncoding {
-        match self.data_encoding {
-            EncodingArg::Plain => DataEncoding::Plain,
-            EncodingArg::Prefix => DataEncoding::Prefix,
-        }
     }
 }
 
@@ -275,7 +257,7 @@ fn message_bytes<S: Serializer>(size: &Option<usize>, serializer: S) -> Result<S
 pub struct PollArgs {
     /// When the consumer asks for the next version
     #[arg(long, value_enum, default_value = "adaptive")]
-    pub poll: PollArg,
+    pub poll: PollPolicy,
 
     /// Pause between two questions of --poll fixed, in milliseconds [default: a tenth of
     /// --autocommit-duration-ms, at least 1]
@@ -292,9 +274,9 @@ impl PollArgs {
     /// When the flags don't go together.
     pub fn policy(&self, commit: &CommitArgs) -> Result<Poll, String> {
         match (self.poll, self.poll_interval_ms) {
-            (PollArg::Adaptive, None) => Ok(Poll::Adaptive { expected: commit.interval() }),
-            (PollArg::Adaptive, Some(_)) => Err("--poll-interval-ms goes with --poll fixed".to_owned()),
-            (PollArg::Fixed, interval_ms) => {
+            (PollPolicy::Adaptive, None) => Ok(Poll::Adaptive { expected: commit.interval() }),
+            (PollPolicy::Adaptive, Some(_)) => Err("--poll-interval-ms goes with --poll fixed".to_owned()),
+            (PollPolicy::Fixed, interval_ms) => {
                 let interval_ms = interval_ms.unwrap_or((commit.autocommit_duration_ms / 10).max(1));
                 Ok(Poll::Fixed { interval: Duration::from_millis(interval_ms) })
             }

@@ -1,11 +1,9 @@
-//! What a role says while it works: one JSON object a line on its standard output.
-//!
-//! `s3mq bench` reads these lines from its children; a script may read them from a role that was
-//! started by hand. Every event has a field `event`; unknown ones are to be passed over.
+//! What a role reports while it works: one JSON object a line on its standard output, for `s3mq bench` and for scripts.
+//! Every event has a field `event`; unknown ones are to be passed over.
 
 use serde::{Deserialize, Serialize};
 
-use crate::machine::Effort;
+use crate::machine::ResourceUsage;
 pub use crate::measure::LatencySummary;
 use crate::measure::{ChosenPercentile, Integrity, StageSummary};
 pub use s3mq_queue::CheckpointOutcome;
@@ -23,7 +21,7 @@ pub enum Event {
     Progress {
         /// Messages handed over by a producer, delivered by a consumer; versions that a preload has added.
         messages: u64,
-        /// So far, how long the store was asked and did not answer, in seconds.
+        /// How long the store was asked and did not answer so far, in seconds.
         #[serde(default)]
         unanswered_seconds: f64,
     },
@@ -113,18 +111,6 @@ pub struct Mark {
     pub outcome: CheckpointOutcome,
 }
 
-impl Mark {
-    /// Whether what it marks came to be.
-    pub fn is_made(&self) -> bool {
-        self.outcome == CheckpointOutcome::Made
-    }
-
-    /// Whether it took any of the timeline: what was skipped never began.
-    pub fn has_begun(&self) -> bool {
-        self.outcome != CheckpointOutcome::Skipped
-    }
-}
-
 /// What a [`Mark`] marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -156,8 +142,7 @@ pub struct ProducerSummary {
     pub planned: u64,
     /// Messages committed.
     pub committed: u64,
-    /// Seconds from the start of the schedule to the last message's hand-over, or to the schedule's end where
-    /// that is later.
+    /// Seconds from the start of the schedule to the last hand-over or the schedule's end, whichever is later.
     pub sending_seconds: f64,
     /// Messages handed over a second of that; `None` where there was no such time.
     pub achieved_rate: Option<f64>,
@@ -185,11 +170,12 @@ pub struct ProducerSummary {
     pub cold_open_seconds: f64,
     /// The checkpoints that were due.
     pub checkpoints: CheckpointCounts,
-    /// Attempts that they took, which are not among the other requests. Those of one that was abandoned, or whose
-    /// process was killed, are not known and not in it.
+    /// Attempts that they took, which are not among the other requests. Those of one that was abandoned or killed are
+    /// not known.
     pub checkpoint_requests: Requests,
     /// What it took of the machine.
-    pub effort: Effort,
+    #[serde(rename = "effort")]
+    pub resources: ResourceUsage,
     /// Whether it was interrupted before it had sent everything.
     pub interrupted: bool,
     /// The `Server` header of the store's answers.
@@ -239,8 +225,7 @@ pub struct ConsumerSummary {
     pub latency_since_handed_over: Option<LatencySummary>,
     /// Where that time went, for messages of our own producers.
     pub stages: Vec<StageSummary>,
-    /// Messages that seem to have arrived before they were due: a clock was stepped, or two hosts
-    /// disagree. They are in no percentile.
+    /// Messages that seem to have come before they were due (clocks disagree). They are in no percentile.
     pub negative_latencies: u64,
     /// Messages without a readable stamp.
     pub unreadable: u64,
@@ -266,11 +251,12 @@ pub struct ConsumerSummary {
     pub store_clock: Option<StoreClock>,
     /// The spans of more than ten commit intervals, and more than a second, in which the store did not answer.
     pub store_stalls: StoreStalls,
-    /// From the store's first answer after a stall until a message that was due after it was delivered, in
-    /// seconds; the longest of all. `None` where there was no stall, or one that it has not caught up with.
+    /// The longest time from the store's first answer after a stall until a message due after it was delivered, in
+    /// seconds. `None` where there was no stall, or one that it has not caught up with.
     pub recovery_seconds: Option<f64>,
     /// What it took of the machine.
-    pub effort: Effort,
+    #[serde(rename = "effort")]
+    pub resources: ResourceUsage,
     /// Attempts on the wire, from the process's start.
     pub requests: Requests,
     /// Of these, the ones sent once it was ready: opening the table left out.

@@ -1,12 +1,11 @@
-//! A Delta Lake table on S3 as a message queue, and the measuring of it.
-//!
-//! What `s3mq` measures with. The queue itself is the crate `s3mq-queue`, the embedded store `s3mq-server`. How they are
-//! put together is described in ARCHITECTURE.md.
+//! The benchmark of a Delta Lake table on S3 as a message queue. The queue itself is the crate `s3mq-queue`, the embedded
+//! store `s3mq-server`. ARCHITECTURE.md describes how they are put together.
 
 pub mod bench;
 mod child;
 pub mod cli;
 pub mod config;
+mod console;
 pub mod consumer;
 pub mod events;
 pub mod exit;
@@ -18,5 +17,6 @@ pub mod machine;
 pub mod measure;
 pub mod producer;
 pub mod report;
-pub mod stop;
 pub mod units;
+
+pub use tokio_util::sync::CancellationToken;

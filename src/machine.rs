@@ -1,4 +1,4 @@
-//! What this process took of its machine, and what machine that is.
+//! What this process took of its machine, and which machine that is.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use s3mq_clock::monotonic_ns;
 
 /// What a process took, from its start until now.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Effort {
+pub struct ResourceUsage {
     /// Processor time of all its threads, user and system, in seconds.
     pub cpu_seconds: f64,
     /// The most memory it held at once, in bytes; 0 where the system doesn't say.
@@ -23,8 +23,8 @@ pub struct Effort {
 static LONGEST_PAUSE_NS: AtomicU64 = AtomicU64::new(0);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Watches from now on how long this process stands still, by a thread that looks ten times a second and notes
-/// how late it came to it. Without a thread to spare nobody watches.
+/// Measures from now on how long this process stands still, by a thread that wakes ten times a second and notes how late
+/// it was woken. Nothing is measured where no thread can be started.
 pub fn watch_pauses() {
     let _ = std::thread::Builder::new().name("pauses".to_owned()).spawn(|| {
         let mut looked_ns = monotonic_ns();
@@ -38,12 +38,12 @@ pub fn watch_pauses() {
     });
 }
 
-impl Effort {
+impl ResourceUsage {
     /// That of this process so far.
     pub fn so_far() -> Self {
         Self {
             cpu_seconds: cpu_seconds(),
-            peak_rss_bytes: status_kib("VmHWM:").unwrap_or(0) * 1024,
+            peak_rss_bytes: status_kib("VmHWM:") * 1024,
             longest_pause_seconds: LONGEST_PAUSE_NS.load(Relaxed) as f64 / 1e9,
         }
     }
@@ -51,7 +51,7 @@ impl Effort {
 
 /// Memory that this process holds now, in bytes; 0 where the system doesn't say.
 pub fn rss_bytes() -> u64 {
-    status_kib("VmRSS:").unwrap_or(0) * 1024
+    status_kib("VmRSS:") * 1024
 }
 
 /// Processor time that this process has taken, in seconds.
@@ -60,12 +60,16 @@ pub fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-fn status_kib(field: &str) -> Option<u64> {
-    kib_of(&std::fs::read_to_string("/proc/self/status").ok()?, field)
+fn status_kib(field: &str) -> u64 {
+    let amount = value_in("/proc/self/status", field);
+    amount.and_then(|amount| amount.strip_suffix(" kB")?.parse().ok()).unwrap_or(0)
 }
 
-fn kib_of(text: &str, field: &str) -> Option<u64> {
-    text.lines().find(|line| line.starts_with(field))?.split_whitespace().nth(1)?.parse().ok()
+/// What follows `name` and its separator in the first line of a file that begins with it.
+pub(crate) fn value_in(path: &str, name: &str) -> Option<String> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let value = text.lines().find_map(|line| line.strip_prefix(name))?;
+    Some(value.trim_matches(|c: char| c.is_whitespace() || "\":=".contains(c)).to_owned())
 }
 
 /// The machine, for a result.
@@ -87,20 +91,12 @@ impl Machine {
     /// This one.
     pub fn this() -> Self {
         let unknown = || "unknown".to_owned();
-        let field = |path: &str, name: &str, separator: char| {
-            let text = std::fs::read_to_string(path).ok()?;
-            let line = text.lines().find(|line| line.starts_with(name))?;
-            Some(line.split_once(separator)?.1.trim().trim_matches('"').to_owned())
-        };
         Self {
-            cpu: field("/proc/cpuinfo", "model name", ':').unwrap_or_else(unknown),
+            cpu: value_in("/proc/cpuinfo", "model name").unwrap_or_else(unknown),
             processors: std::thread::available_parallelism().map_or(1, usize::from),
             memory_bytes: s3mq_server::memory_bytes().unwrap_or(0),
-            os: field("/etc/os-release", "PRETTY_NAME", '=')
-                .unwrap_or_else(|| std::env::consts::OS.to_owned()),
-            kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease")
-                .map(|release| release.trim().to_owned())
-                .unwrap_or_else(|_| unknown()),
+            os: value_in("/etc/os-release", "PRETTY_NAME").unwrap_or_else(|| std::env::consts::OS.to_owned()),
+            kernel: value_in("/proc/sys/kernel/osrelease", "").unwrap_or_else(unknown),
         }
     }
 }
@@ -116,9 +112,9 @@ mod tests {
         while cpu_seconds() - before < 0.01 {
             sum = std::hint::black_box(sum.wrapping_add(1));
         }
-        let effort = Effort::so_far();
-        assert!(effort.cpu_seconds >= before + 0.01 && effort.peak_rss_bytes > 1 << 20, "{effort:?}");
-        assert!((1 << 20..=Effort::so_far().peak_rss_bytes).contains(&rss_bytes()));
-        assert!(Machine::this().memory_bytes >= effort.peak_rss_bytes);
+        let usage = ResourceUsage::so_far();
+        assert!(usage.cpu_seconds >= before + 0.01 && usage.peak_rss_bytes > 1 << 20, "{usage:?}");
+        assert!((1 << 20..=ResourceUsage::so_far().peak_rss_bytes).contains(&rss_bytes()));
+        assert!(Machine::this().memory_bytes >= usage.peak_rss_bytes);
     }
 }

@@ -19,7 +19,7 @@ pub struct StoreFlags {
 struct Line(Vec<String>);
 
 impl Line {
-    fn of<C>(role: &str, step: &Step<'_, C>) -> Self {
+    fn of(role: &str, step: &Step<'_>) -> Self {
         let mut line = Self(vec![role.to_owned()]).with("lake-path", &step.prefix);
         line.0.extend(["--no-preflight", "--quiet", "--exit-on-stdin-eof"].map(str::to_owned));
         line.0.extend(step.config.store.flags.iter().cloned());
@@ -27,7 +27,7 @@ impl Line {
     }
 
     /// Of a producer or a consumer.
-    fn of_role<C>(role: &str, step: &Step<'_, C>, anchor: &Anchor) -> Self {
+    fn of_role(role: &str, step: &Step<'_>, anchor: &Anchor) -> Self {
         let run = &step.config.info.run;
         Self::of(role, step)
             .with("clock-anchor", anchor)
@@ -49,7 +49,7 @@ impl Line {
     }
 }
 
-pub(super) fn preload<C>(step: &Step<'_, C>) -> Vec<String> {
+pub(super) fn preload(step: &Step<'_>) -> Vec<String> {
     let run = &step.config.info.run;
     Line::of("preload", step)
         .with("versions", run.preload_versions)
@@ -57,7 +57,7 @@ pub(super) fn preload<C>(step: &Step<'_, C>) -> Vec<String> {
         .0
 }
 
-pub(super) fn consumer<C>(step: &Step<'_, C>, anchor: &Anchor, first_version: Option<u64>) -> Vec<String> {
+pub(super) fn consumer(step: &Step<'_>, anchor: &Anchor, first_version: Option<u64>) -> Vec<String> {
     let (config, rate, files) = (step.config, step.rate, &step.files);
     let (info, run) = (&config.info, &config.info.run);
     // Between two messages of a slow schedule it is quiet for longer than a drain should take.
@@ -81,7 +81,7 @@ pub(super) fn consumer<C>(step: &Step<'_, C>, anchor: &Anchor, first_version: Op
         .0
 }
 
-pub(super) fn producer<C>(step: &Step<'_, C>, anchor: &Anchor, messages: u64) -> Vec<String> {
+pub(super) fn producer(step: &Step<'_>, anchor: &Anchor, messages: u64) -> Vec<String> {
     let (info, run) = (&step.config.info, &step.config.info.run);
     Line::of_role("producer", step, anchor)
         .with("rate", step.rate)

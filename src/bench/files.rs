@@ -1,5 +1,6 @@
 //! The result files of one rate, whole or partial.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::report;
@@ -7,11 +8,9 @@ use crate::units::Rate;
 
 /// The result files of one rate.
 pub(super) struct Files {
-    /// The consumer's, which grow with the run.
     pub(super) rows: PathBuf,
     pub(super) hlog: PathBuf,
     pub(super) raw: PathBuf,
-    /// Those that are written when it is over.
     pub(super) intervals: PathBuf,
     pub(super) json: PathBuf,
 }
@@ -29,19 +28,13 @@ impl Files {
     }
 
     /// Removes what an earlier sweep left of this rate: the files of one rate are of one run.
-    pub(super) fn discard(&self) -> std::io::Result<()> {
-        [&self.rows, &self.hlog, &self.raw, &self.intervals, &self.json]
-            .into_iter()
-            .try_for_each(|file| report::discard(file))
+    pub(super) fn discard(&self) -> io::Result<()> {
+        self.of_consumer(report::discard)?;
+        [&self.intervals, &self.json].into_iter().try_for_each(|file| report::discard(file))
     }
 
-    /// Marks as partial what the consumer finished of a rate that came to nothing all the same.
-    pub(super) fn demote(&self) -> std::io::Result<()> {
-        [&self.rows, &self.hlog, &self.raw].into_iter().try_for_each(|file| report::demote(file))
-    }
-
-    /// Gives what the consumer left as partial its name.
-    pub(super) fn promote(&self) -> std::io::Result<()> {
-        [&self.rows, &self.hlog, &self.raw].into_iter().try_for_each(|file| report::promote(file))
+    /// Does this to each file that the consumer writes.
+    pub(super) fn of_consumer(&self, act: fn(&Path) -> io::Result<()>) -> io::Result<()> {
+        [&self.rows, &self.hlog, &self.raw].into_iter().try_for_each(|file| act(file))
     }
 }

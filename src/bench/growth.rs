@@ -3,7 +3,7 @@
 use crate::report::TimelineRow;
 
 /// With fewer intervals than this there is no telling.
-const LEAST_INTERVALS: usize = 10;
+const MIN_INTERVALS: usize = 10;
 
 /// How much more memory a role held at most in the last tenth of the sending than in the first tenth after
 /// the warm-up: 0.05 is 5 % more. `None` where the run was too short, or the system doesn't say.
@@ -19,7 +19,7 @@ pub(super) fn growth(
         .map(rss_bytes)
         .filter(|&bytes| bytes > 0)
         .collect();
-    if held.len() < LEAST_INTERVALS {
+    if held.len() < MIN_INTERVALS {
         return None;
     }
     let tenth = held.len() / 10;

@@ -1,34 +1,28 @@
-//! The sweep: for each rate a consumer and a producer, as child processes of the same binary, over a
-//! clean prefix.
-//!
-//! The command of a child that is printed can be run by hand. Secrets
-//! go by environment only. What a step found out is written when the step ends, so that a later failure
-//! loses nothing. Whatever happens to the bench, no child is left: they are killed when a child is
-//! dropped, and they end by themselves when their standard input closes.
+//! The sweep: for each rate a consumer and a producer, as child processes of the same binary, over a clean prefix. Their
+//! printed commands can be run by hand; secrets go by environment. What a step found out is written when it ends.
 
 mod arguments;
+mod console;
+mod deadlines;
 mod files;
 mod growth;
-mod patience;
-mod preload;
 mod step;
 mod verdict;
 
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::config::OutputArgs;
-use crate::exit::Exit;
-use crate::report::{self, FaultCount, Outcome, PartialFile, RunInfo, StepReport};
-use crate::stop::Stop;
+use crate::report::{self, FaultCount, PartialFile, RunInfo, StepReport};
 use crate::units::Rate;
 use files::Files;
 use s3mq_queue::storage::{PrefixLock, StorageError, Store};
 use s3mq_queue::{Foreign, Lake, Poll, QueueError};
 
 pub use arguments::StoreFlags;
-pub use step::Faults;
+pub use console::Console;
 use step::Step;
 
 /// The file that lists the rates of a sweep.
@@ -49,24 +43,6 @@ pub struct Config {
     pub store: StoreFlags,
     /// What holds for all rates, as the result files have it.
     pub info: RunInfo,
-}
-
-/// What a bench tells while it works.
-pub trait Console {
-    /// A rate's table is being given this many versions, by this command.
-    fn preload_started(&mut self, rate: Rate, versions: u64, command: &str);
-    /// How many it has.
-    fn preload_progress(&mut self, versions: u64);
-    /// It has them: its latest version, how many checkpoints were made, how long it took.
-    fn preload_ended(&mut self, last_version: u64, checkpoints: u64, seconds: f64);
-    /// A rate begins; `commands` are what is run, the consumer's first.
-    fn step_started(&mut self, rate: Rate, messages: u64, commands: &[String]);
-    /// How far it is.
-    fn step_progress(&mut self, sent: u64, received: u64);
-    /// It is through.
-    fn step_ended(&mut self, step: &StepReport);
-    /// It came to nothing, under these faults.
-    fn step_failed(&mut self, rate: Rate, faults: &[FaultCount]);
 }
 
 /// What ended a bench before its end.
@@ -96,28 +72,28 @@ pub enum BenchError {
     },
 }
 
-/// A sweep: what it is about, what it works with and what has come of it.
-pub struct Sweep<'a, C> {
+/// A sweep: its configuration, what it works with, and the results so far.
+pub struct Sweep<'a> {
     /// What it does.
     pub config: &'a Config,
     /// The store, which has passed its preflight.
     pub store: &'a Store,
-    /// Whether it was asked to stop.
-    pub stop: Stop,
-    /// Where it tells how far it is.
-    pub console: C,
-    /// How often each rule of the store's faults has fired so far, always of the same rules.
-    pub faults: &'a Faults<'a>,
+    /// Cancelled to interrupt it.
+    pub stop: CancellationToken,
+    /// Shows how far it is.
+    pub console: Console,
+    /// Gives how often each fault rule of the store has fired so far, always the same rules.
+    pub faults: &'a (dyn Fn() -> Vec<FaultCount> + Sync),
     /// The steps that were finished, even where it fails.
     pub steps: Vec<StepReport>,
 }
 
-impl<C: Console> Sweep<'_, C> {
+impl Sweep<'_> {
     /// Runs it.
     ///
     /// # Errors
     /// What ended it.
-    pub async fn run(&mut self) -> Result<Exit, BenchError> {
+    pub async fn run(&mut self) -> Result<(), BenchError> {
         let holder =
             format!("process {} since {} s Unix time", std::process::id(), s3mq_clock::wall_us() / 1_000_000);
         let prefix = &self.config.output.prefix;
@@ -127,11 +103,7 @@ impl<C: Console> Sweep<'_, C> {
         if !grace.is_zero() {
             let _ = tokio::time::timeout(grace, lock.release()).await;
         }
-        swept?;
-        Ok(self.steps.iter().fold(Exit::Ok, |exit, step| match step.verdict.outcome {
-            Outcome::Lossy => exit.or_worse(Exit::Lossy),
-            Outcome::Sustained | Outcome::Degrading | Outcome::Collapsed => exit,
-        }))
+        swept
     }
 
     async fn rates(&mut self, grace: &mut Duration) -> Result<(), BenchError> {
@@ -139,7 +111,7 @@ impl<C: Console> Sweep<'_, C> {
         let directories: Vec<_> = self.config.rates.iter().map(ToString::to_string).collect();
         tokio::select! {
             refused = s3mq_queue::refuse_foreign(&place, &directories) => refused?,
-            () = self.stop.wait() => return Err(BenchError::Interrupted),
+            () = self.stop.cancelled() => return Err(BenchError::Interrupted),
         }
         let summary = self.config.output.output_dir.join(SUMMARY);
         // What it lists is about to be replaced: from now on it lists what this sweep has finished.
@@ -147,7 +119,7 @@ impl<C: Console> Sweep<'_, C> {
         for &rate in &self.config.rates {
             let table = Lake::new(self.store, self.config.output.prefix.child(&rate.to_string()))?;
             // What an earlier run left there would be received as if it were this one's.
-            if let Some(foreign) = empty(&table, &mut self.stop).await? {
+            if let Some(foreign) = empty(&table, &self.stop).await? {
                 return Err(QueueError::Foreign { place: table.describe(), foreign }.into());
             }
             let step = self.rate(rate, &table, grace).await?;
@@ -156,7 +128,7 @@ impl<C: Console> Sweep<'_, C> {
             let (info, steps) = (&self.config.info, &self.steps);
             PartialFile::write_whole(&summary, &report::summary_csv(info, steps))?;
             if !self.config.output.keep_data
-                && let Some(left) = empty(&table, &mut self.stop).await?
+                && let Some(left) = empty(&table, &self.stop).await?
             {
                 tracing::warn!("{} was emptied, but for {left}", table.describe());
             }
@@ -174,28 +146,31 @@ impl<C: Console> Sweep<'_, C> {
         let config = self.config;
         let files = Files::of(&config.output.output_dir, rate);
         files.discard()?;
-        let before = (self.faults)();
+        let faults_before = (self.faults)();
         let mut step = Step {
             config,
             rate,
             prefix: config.output.prefix.child(&rate.to_string()),
             files,
-            stop: &mut self.stop,
+            stop: &self.stop,
             console: &mut self.console,
-            faults: self.faults,
         };
         let stepped = step.run().await;
         let files = step.files;
-        if stepped.is_err() {
-            self.console.step_failed(rate, &FaultCount::since((self.faults)(), &before));
-            if let Err(error) = files.demote() {
-                tracing::warn!("a file of a rate that came to nothing looks whole: {error}");
+        let faults = FaultCount::since((self.faults)(), &faults_before);
+        let (step, timeline) = match stepped {
+            Ok((step, timeline)) => (StepReport { faults, ..step }, timeline),
+            Err(error) => {
+                self.console.step_failed(rate, &faults);
+                if let Err(error) = files.of_consumer(report::demote) {
+                    tracing::warn!("a file of a rate that came to nothing looks whole: {error}");
+                }
+                if !config.output.keep_data {
+                    tidy(table, grace).await;
+                }
+                return Err(error);
             }
-            if !config.output.keep_data {
-                tidy(table, grace).await;
-            }
-        }
-        let (step, timeline) = stepped?;
+        };
         let percentiles = &config.info.run.percentiles.percentiles;
         PartialFile::write_whole(&files.intervals, &report::intervals_csv(percentiles, &timeline))?;
         PartialFile::write_whole(&files.json, &report::step_json(&config.info, &step))?;
@@ -229,9 +204,9 @@ async fn tidy(table: &Lake, grace: &mut Duration) {
 }
 
 /// Empties a table, unless the bench is interrupted. Gives what isn't s3mq's and was left.
-async fn empty(table: &Lake, stop: &mut Stop) -> Result<Option<Foreign>, BenchError> {
+async fn empty(table: &Lake, stop: &CancellationToken) -> Result<Option<Foreign>, BenchError> {
     tokio::select! {
         left = s3mq_queue::empty_directory(table) => Ok(left?),
-        () = stop.wait() => Err(BenchError::Interrupted),
+        () = stop.cancelled() => Err(BenchError::Interrupted),
     }
 }

@@ -5,35 +5,33 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::deadlines::{Drain, IdleTimeout, Ticks, sleep_until};
 use super::growth::growth;
-use super::patience::{Drain, Silence, Ticks, sleep_until};
 use super::verdict::{Evidence, verdict};
-use super::{BenchError, Config, Console, Files, arguments, preload};
+use super::{BenchError, Config, Console, Files, arguments};
 use crate::child::{Child, Said};
-use crate::events::{ConsumerSummary, Ended, Event, Mark, ProducerSummary, ReceivedInterval, SentInterval};
+use crate::events::{
+    CheckpointOutcome, ConsumerSummary, Ended, Event, Mark, ProducerSummary, ReceivedInterval, SentInterval,
+};
 use crate::exit::Exit;
-use crate::report::{Cost, FaultCount, RssGrowth, StepReport, TimelineRow, Usage, join};
-use crate::stop::Stop;
+use crate::report::{self, Cost, RssGrowth, StepReport, TimelineRow, join};
 use crate::units::Rate;
 use s3mq_clock::Anchor;
 use s3mq_queue::storage::Prefix;
+use tokio_util::sync::CancellationToken;
 
 /// One rate of a sweep.
-pub(super) struct Step<'a, C> {
+pub(super) struct Step<'a> {
     pub(super) config: &'a Config,
     pub(super) rate: Rate,
     /// Where its table is.
     pub(super) prefix: Prefix,
     pub(super) files: Files,
-    pub(super) stop: &'a mut Stop,
-    pub(super) console: &'a mut C,
-    /// How often each fault rule of the store has fired.
-    pub(super) faults: &'a Faults<'a>,
+    pub(super) stop: &'a CancellationToken,
+    pub(super) console: &'a mut Console,
 }
 
-/// How often each rule of the store's faults has fired so far, always of the same rules.
-pub type Faults<'a> = dyn Fn() -> Vec<FaultCount> + Sync + 'a;
-
+const PRELOAD: &str = "preload";
 const PRODUCER: &str = "producer";
 const CONSUMER: &str = "consumer";
 const INTERRUPTED: &str = "was interrupted by somebody else";
@@ -51,40 +49,71 @@ pub(super) fn ready_timeout(config: &Config) -> Duration {
         + config.info.deadlines.requests.stall_timeout_seconds.as_duration()
 }
 
-/// Longest that a role may say nothing: as long as it may take to begin, and to bring one request to its end.
-pub(super) fn silence(config: &Config) -> Silence {
-    Silence::with_timeout(
-        ready_timeout(config) + config.info.deadlines.requests.retry_timeout_seconds.as_duration(),
-    )
+/// Longest that a role may report nothing: as long as it may take to begin, and to bring one request to its end.
+fn idle_timeout(config: &Config) -> Duration {
+    ready_timeout(config) + config.info.deadlines.requests.retry_timeout_seconds.as_duration()
 }
 
-impl<C: Console> Step<'_, C> {
-    /// Runs it to its end; gives what came of it, and its timeline.
+fn was_idle(limit: Duration) -> String {
+    format!("has said nothing for {} s; is it stopped (SIGSTOP) or frozen?", limit.as_secs())
+}
+
+impl Step<'_> {
+    /// Runs it to its end; gives what came of it, and its timeline. The faults are left to the sweep.
     pub(super) async fn run(&mut self) -> Result<(StepReport, Vec<TimelineRow>), BenchError> {
-        let faults_before = (self.faults)();
-        let first_version = preload::run(self).await?;
+        let first_version = self.preload().await?;
         let anchor = Anchor::now();
         let mut heard = self.run_roles(&anchor, first_version).await?;
-        let accounts = heard.accounts().map_err(|(role, problem)| self.failed(role, problem))?;
+        let summaries = heard.summaries().map_err(|(role, problem)| self.failed(role, problem))?;
         if heard.collapsed {
             // The consumer was asked to end and left its files marked as partial; what they hold is the result.
-            self.files.promote()?;
+            self.files.of_consumer(report::promote)?;
         }
-        let faults = FaultCount::since((self.faults)(), &faults_before);
-        Ok(self.report(heard, accounts, &anchor, faults))
+        Ok(self.report(heard, summaries, &anchor))
+    }
+
+    /// Ages the table, where that is asked for, in a process of its own: what it takes of memory and connections is
+    /// gone when the measuring begins. Gives the first version after the preload.
+    async fn preload(&mut self) -> Result<Option<u64>, BenchError> {
+        let versions = self.config.info.run.preload_versions;
+        if versions == 0 {
+            return Ok(None);
+        }
+        let arguments = arguments::preload(self);
+        let label = format!("rate {}, preload", self.rate);
+        self.console.started(label, versions, "versions", &[&arguments]);
+        let mut child = self.start(PRELOAD, &arguments)?;
+        let limit = idle_timeout(self.config);
+        let preloaded = self
+            .listen(&mut child, limit, was_idle(limit), |console, event| match event {
+                Event::Progress { messages, .. } => {
+                    console.preload_progress(messages);
+                    None
+                }
+                Event::Preloaded { last_version, checkpoints, seconds } => {
+                    console.preload_ended(last_version, checkpoints, seconds);
+                    Some(last_version + 1)
+                }
+                _ => None,
+            })
+            .await;
+        child.end().await;
+        preloaded.map(Some)
     }
 
     /// Starts both roles and listens to them until they have ended.
     async fn run_roles(&mut self, anchor: &Anchor, first_version: Option<u64>) -> Result<Heard, BenchError> {
         let messages = self.rate.messages_in(self.config.info.run.seconds_to_stream);
-        let lines =
-            [arguments::consumer(self, anchor, first_version), arguments::producer(self, anchor, messages)];
-        let shown = lines.each_ref().map(|line| format!("s3mq {}", line.join(" ")));
-        self.console.step_started(self.rate, messages, &shown);
-        let [consumer_line, producer_line] = lines;
+        let consumer_line = arguments::consumer(self, anchor, first_version);
+        let producer_line = arguments::producer(self, anchor, messages);
+        let commands = [consumer_line.as_slice(), producer_line.as_slice()];
+        self.console.started(format!("rate {}", self.rate), messages, "messages", &commands);
 
         let mut consumer = self.start(CONSUMER, &consumer_line)?;
-        let ready = self.until_ready(&mut consumer).await;
+        let limit = ready_timeout(self.config);
+        let problem = format!("was not ready within {} s", limit.as_secs());
+        let is_ready = |_: &mut Console, event| matches!(event, Event::Ready).then_some(());
+        let ready = self.listen(&mut consumer, limit, problem, is_ready).await;
         let mut producer = match ready.and_then(|()| self.start(PRODUCER, &producer_line)) {
             Ok(producer) => producer,
             Err(error) => {
@@ -100,13 +129,13 @@ impl<C: Console> Step<'_, C> {
     }
 
     /// Starts a child.
-    pub(super) fn start(&self, role: &'static str, arguments: &[String]) -> Result<Child, BenchError> {
+    fn start(&self, role: &'static str, arguments: &[String]) -> Result<Child, BenchError> {
         Child::start(role, arguments, &self.config.store.environment, Stdio::piped())
             .map_err(|error| self.failed(role, format!("could not be started: {error}")))
     }
 
     /// This happened to a role.
-    pub(super) fn failed(&self, role: &'static str, problem: String) -> BenchError {
+    fn failed(&self, role: &'static str, problem: String) -> BenchError {
         BenchError::Role { rate: self.rate, role, problem }
     }
 
@@ -115,7 +144,6 @@ impl<C: Console> Step<'_, C> {
         heard: Heard,
         (producer, consumer): (ProducerSummary, ConsumerSummary),
         anchor: &Anchor,
-        faults: Vec<FaultCount>,
     ) -> (StepReport, Vec<TimelineRow>) {
         let Heard { sent_intervals: sent, received_intervals: received, marks, collapsed, .. } = heard;
         let (rate, run) = (self.rate, &self.config.info.run);
@@ -123,7 +151,8 @@ impl<C: Console> Step<'_, C> {
             (heard.longest_pause.as_secs_f64(), run.warmup_seconds.unwrap_or(0.0));
         let interval_seconds = run.timeline.interval_seconds.as_f64();
         let interval_us = run.timeline.interval_seconds.as_duration().as_micros() as i64;
-        let begun = marks.iter().filter(|mark| mark.has_begun());
+        // One that was skipped took none of the timeline.
+        let begun = marks.iter().filter(|mark| mark.outcome != CheckpointOutcome::Skipped);
         let checkpoints: Vec<_> =
             begun.map(|mark| anchor.since_us(mark.started_us).div_euclid(interval_us)).collect();
         let timeline = join(interval_seconds, &sent, &received, &checkpoints);
@@ -138,7 +167,8 @@ impl<C: Console> Step<'_, C> {
             consumer: &consumer,
             timeline: &timeline,
         });
-        let cost = self.cost(&producer, &consumer);
+        let idle_pause = self.config.poll.longest_pause();
+        let cost = Cost::of(&self.config.info.prices, &producer, &consumer.running_requests, idle_pause);
         let first_interval = sent.iter().map(|row| row.index).min();
         let grown = |rss_bytes| growth(&timeline, interval_seconds, warmup_seconds, rss_bytes);
         let rss_growth = RssGrowth {
@@ -152,7 +182,7 @@ impl<C: Console> Step<'_, C> {
             unsent: producer.planned.saturating_sub(producer.committed),
             timeline_start_us: first_interval.map(|index| anchor.origin_us() + index * interval_us),
             marks,
-            faults,
+            faults: Vec::new(),
             bench_pause_seconds,
             rss_growth,
             producer,
@@ -161,69 +191,56 @@ impl<C: Console> Step<'_, C> {
         (step, timeline)
     }
 
-    fn cost(&self, producer: &ProducerSummary, consumer: &ConsumerSummary) -> Cost {
-        Cost::of(
-            &self.config.info.prices,
-            &Usage {
-                producer: &producer.running_requests,
-                consumer: &consumer.running_requests,
-                checkpoints: &producer.checkpoint_requests,
-                seconds: producer.sending_seconds,
-                messages: producer.committed,
-                file_bytes: producer.file_bytes,
-                idle_pause_seconds: self.config.poll.longest_pause().as_secs_f64(),
-            },
-        )
-    }
-
-    async fn until_ready(&mut self, child: &mut Child) -> Result<(), BenchError> {
-        let limit = ready_timeout(self.config);
-        let (mut ticks, mut silence) = (Ticks::begin(), Silence::with_timeout(limit));
-        loop {
+    /// Listens to a child until `take` makes something of an event; `overdue` is what is wrong with it when it has
+    /// reported nothing for `limit`.
+    async fn listen<T>(
+        &mut self,
+        child: &mut Child,
+        limit: Duration,
+        overdue: String,
+        take: impl Fn(&mut Console, Event) -> Option<T>,
+    ) -> Result<T, BenchError> {
+        let (mut ticks, mut idle) = (Ticks::begin(), IdleTimeout::new(limit));
+        let problem = loop {
             let said = tokio::select! {
                 biased;
-                () = self.stop.wait() => return Err(BenchError::Interrupted),
+                () = self.stop.cancelled() => return Err(BenchError::Interrupted),
                 said = child.next() => said?,
-                _ = ticks.next() => match silence.goes_on() {
-                    Some(_) => {
-                        let problem = format!("was not ready within {} s", limit.as_secs());
-                        return Err(self.failed(child.role(), problem));
-                    }
-                    None => continue,
-                },
+                _ = ticks.next() => if idle.is_over() { break overdue } else { continue },
             };
+            idle.reset();
             match said {
-                Said::Event(Event::Ready) => return Ok(()),
-                Said::Event(Event::Failed { error, .. }) => {
-                    return Err(self.failed(child.role(), format!("failed: {error}")));
+                Said::Event(Event::Failed { error, .. }) => break format!("failed: {error}"),
+                Said::Event(event) => {
+                    if let Some(taken) = take(self.console, event) {
+                        return Ok(taken);
+                    }
                 }
-                Said::Event(_) => {}
-                Said::Ended(status) => return Err(self.failed(child.role(), ended_early(status))),
+                Said::Ended(status) => break ended_early(status),
             }
-        }
+        };
+        Err(self.failed(child.role(), problem))
     }
 
     /// Listens to both until both have ended, the consumer within the drain deadline.
     async fn watch(&mut self, consumer: &mut Child, producer: &mut Child) -> Result<Heard, BenchError> {
         let (mut heard, mut ticks) = (Heard::default(), Ticks::begin());
-        let (mut producer_silence, mut consumer_silence) = (silence(self.config), silence(self.config));
-        while !(heard.producer_ended && heard.consumer_ended) {
+        let limit = idle_timeout(self.config);
+        let (mut producer_idle, mut consumer_idle) = (IdleTimeout::new(limit), IdleTimeout::new(limit));
+        while !(producer.has_ended() && consumer.has_ended()) {
             let (role, said) = tokio::select! {
                 // What has been said, and that the bench stood still, goes before the deadlines.
                 biased;
-                () = self.stop.wait() => return Err(BenchError::Interrupted),
-                said = producer.next(), if !heard.producer_ended => (PRODUCER, said?),
-                said = consumer.next(), if !heard.consumer_ended => (CONSUMER, said?),
+                () = self.stop.cancelled() => return Err(BenchError::Interrupted),
+                said = producer.next(), if !producer.has_ended() => (PRODUCER, said?),
+                said = consumer.next(), if !consumer.has_ended() => (CONSUMER, said?),
                 late = ticks.next() => {
                     if let Some(drain) = &mut heard.drain {
                         drain.put_off(late);
                     }
-                    for (role, has_ended, silence) in [
-                        (PRODUCER, heard.producer_ended, &mut producer_silence),
-                        (CONSUMER, heard.consumer_ended, &mut consumer_silence),
-                    ] {
-                        if !has_ended && let Some(problem) = silence.goes_on() {
-                            return Err(self.failed(role, problem));
+                    for (child, idle) in [(&*producer, &mut producer_idle), (&*consumer, &mut consumer_idle)] {
+                        if !child.has_ended() && idle.is_over() {
+                            return Err(self.failed(child.role(), was_idle(limit)));
                         }
                     }
                     continue;
@@ -239,7 +256,7 @@ impl<C: Console> Step<'_, C> {
                     continue;
                 }
             };
-            (if role == PRODUCER { &mut producer_silence } else { &mut consumer_silence }).ends();
+            (if role == PRODUCER { &mut producer_idle } else { &mut consumer_idle }).reset();
             match said {
                 Said::Event(event) => {
                     heard.event(role, event).map_err(|problem| self.failed(role, problem))?;
@@ -274,8 +291,6 @@ struct Heard {
     marks: Vec<Mark>,
     produced: Option<ProducerSummary>,
     consumed: Option<ConsumerSummary>,
-    producer_ended: bool,
-    consumer_ended: bool,
     /// How long the store did not answer the consumer.
     unanswered: Duration,
     /// The consumer's time to catch up, once the producer is through; then its time to end.
@@ -310,12 +325,10 @@ impl Heard {
     }
 
     fn producer_ends(&mut self, status: ExitStatus) -> Result<(), String> {
-        self.producer_ended = true;
         if status.success() && self.produced.is_some() { Ok(()) } else { Err(ended_early(status)) }
     }
 
     fn consumer_ends(&mut self, status: ExitStatus) -> Result<(), String> {
-        self.consumer_ended = true;
         match self.consumed.as_ref().map(|summary| summary.ended) {
             None => return Err(ended_early(status)),
             Some(Ended::Interrupted) if !self.collapsed => return Err(INTERRUPTED.to_owned()),
@@ -326,8 +339,8 @@ impl Heard {
         Ok(())
     }
 
-    /// Both accounts, once both have ended.
-    fn accounts(&mut self) -> Result<(ProducerSummary, ConsumerSummary), (&'static str, String)> {
+    /// Both summaries, once both have ended.
+    fn summaries(&mut self) -> Result<(ProducerSummary, ConsumerSummary), (&'static str, String)> {
         match (self.produced.take(), self.consumed.take()) {
             (Some(produced), Some(_)) if produced.interrupted => Err((PRODUCER, INTERRUPTED.to_owned())),
             (Some(produced), Some(consumed)) => Ok((produced, consumed)),

@@ -7,9 +7,8 @@
 //! | `collapsed` | the drain deadline passed with versions unread |
 //! | `lossy` | committed messages were lost, unreadable, doubled or reordered, drained or not |
 //!
-//! A failing verdict is marked `harness-bound` where it may be our own fault: a role used more than
-//! 90 % of a core, or stood still for half a second or more (it was stopped, or the machine was), or the pacer was
-//! late without the queue holding it up. Then the store isn't proven slow.
+//! A failing verdict is marked `harness-bound` where the store isn't proven slow: a role used more than 90 % of a core, or
+//! stood still for half a second or more, or the pacer was late without the queue holding it up.
 
 use std::time::Duration;
 
@@ -33,7 +32,7 @@ pub(super) struct Evidence<'a> {
 }
 
 const NOT_CAUGHT_UP: &str = "the consumer had not caught up when the drain deadline passed";
-const LEAST_ACHIEVED: f64 = 0.99;
+const MIN_ACHIEVED: f64 = 0.99;
 const MAX_BACKLOG_GROWTH: f64 = 0.01;
 const MAX_LAG_INTERVALS: f64 = 3.0;
 const BUSY_CORE: f64 = 0.9;
@@ -73,7 +72,7 @@ pub(super) fn verdict(evidence: &Evidence<'_>) -> Verdict {
 impl Evidence<'_> {
     fn shortfall(&self) -> Option<String> {
         let (achieved, target) = (self.producer.achieved_rate?, self.rate.per_second());
-        (achieved < LEAST_ACHIEVED * target).then(|| {
+        (achieved < MIN_ACHIEVED * target).then(|| {
             format!("achieved {achieved:.1} a second, {:.1} % of the target", 100.0 * achieved / target)
         })
     }
@@ -128,22 +127,22 @@ impl Evidence<'_> {
                 self.bench_pause_seconds
             ));
         }
-        for (role, effort, seconds) in [
-            ("producer", &producer.effort, producer.sending_seconds),
-            ("consumer", &consumer.effort, consumer.receiving_seconds),
+        for (role, resources, seconds) in [
+            ("producer", &producer.resources, producer.sending_seconds),
+            ("consumer", &consumer.resources, consumer.receiving_seconds),
         ] {
-            if effort.longest_pause_seconds >= LONG_PAUSE_SECONDS {
-                bounds.push(format!("the {role} stood still for {:.1} s", effort.longest_pause_seconds));
+            if resources.longest_pause_seconds >= LONG_PAUSE_SECONDS {
+                bounds.push(format!("the {role} stood still for {:.1} s", resources.longest_pause_seconds));
             }
-            let share = effort.cpu_seconds / seconds.max(1e-9);
+            let share = resources.cpu_seconds / seconds.max(1e-9);
             if share > BUSY_CORE && seconds > 1.0 {
                 bounds.push(format!("the {role} used {:.0} % of a core", 100.0 * share));
             }
         }
         let late_us = producer.send_delay.as_ref().map_or(0, |delay| delay.p99_us);
         if late_us > LATE_PACER_US && producer.held_up_seconds < 0.01 * producer.sending_seconds {
-            bounds
-                .push(format!("the pacer was {:.1} ms late (p99) on its own account", late_us as f64 / 1e3));
+            let late_ms = late_us as f64 / 1e3;
+            bounds.push(format!("the pacer was {late_ms:.1} ms late (p99) on its own account"));
         }
         bounds
     }

@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use clap::Args as ClapArgs;
 
 use super::VERSION;
-use super::console::{StepConsole, say, say_faults};
 use super::delay::DelayArgs;
 use super::failure::Failure;
 use super::faults::{FaultArgs, fired};
@@ -17,8 +16,9 @@ use super::role::interrupted;
 use super::signals;
 use super::storage::{BackendArg, StorageArgs, preflight};
 use super::store_model::{ModelArgs, described};
-use crate::bench::{Config, Sweep};
-use crate::config::{MessageArgs, OutputArgs, PollArgs, RunArgs};
+use crate::bench::{Config, Console, Sweep};
+use crate::config::{MessageArgs, OutputArgs, PollArgs, RunArgs, value_name};
+use crate::console::{say, say_faults};
 use crate::exit::Exit;
 use crate::machine::Machine;
 use crate::report::{
@@ -112,7 +112,7 @@ pub(super) async fn run(mut args: Args) -> Result<Exit, Failure> {
     let _results_lock = lock_directory(&args.output.output_dir)
         .map_err(|error| Failure::runtime(format!("cannot use --output-dir: {error}")))?;
 
-    let mut stop = signals::watch(false)?;
+    let stop = signals::watch(false)?;
     let mut info = args.info(&treatment, poll, prices);
     let (store, server) = match remote {
         Some(store) => (store, None),
@@ -123,7 +123,7 @@ pub(super) async fn run(mut args: Args) -> Result<Exit, Failure> {
     };
     let on_purpose = info.on_purpose();
     let described: Vec<_> = std::iter::once(store.describe()).chain(on_purpose.iter().cloned()).collect();
-    let (backend, described) = (args.storage.backend().name(), described.join(", "));
+    let (backend, described) = (value_name(&args.storage.backend()), described.join(", "));
     say(&format!("s3mq {VERSION}, {backend} store: {described}"));
     info.store = format!("{backend}, {described}");
     info.unsigned_payload = store.unsigned_payload();
@@ -134,9 +134,9 @@ pub(super) async fn run(mut args: Args) -> Result<Exit, Failure> {
         connected = args.connect(store) => {
             connected.inspect_err(|_| say_faults("before the first rate: ", &faults()))?
         }
-        () = stop.wait() => return Err(interrupted()),
+        () = stop.cancelled() => return Err(interrupted()),
     };
-    let console = StepConsole::new(args.quiet, args.verbose);
+    let console = Console::new(args.quiet, args.verbose);
     let mut sweep =
         Sweep { config: &config, store: &connected, stop, console, faults: &faults, steps: Vec::new() };
     let swept = sweep.run().await;
@@ -146,13 +146,12 @@ pub(super) async fn run(mut args: Args) -> Result<Exit, Failure> {
     if let Some(server) = server {
         server.shutdown().await;
     }
-    let lossy = steps.iter().any(|step| step.verdict.outcome == Outcome::Lossy);
-    match swept {
-        Ok(exit) if lossy => {
-            Err(Failure { exit, message: "committed messages did not come through whole".to_owned() })
-        }
-        swept => Ok(swept?),
+    swept?;
+    if steps.iter().any(|step| step.verdict.outcome == Outcome::Lossy) {
+        let message = "committed messages did not come through whole".to_owned();
+        return Err(Failure { exit: Exit::Lossy, message });
     }
+    Ok(Exit::Ok)
 }
 
 /// The tables at the end of a sweep; nothing where not one rate was finished.
@@ -209,10 +208,8 @@ impl Args {
     }
 
     fn prices(&self) -> Result<Prices, Failure> {
-        let Some(path) = &self.prices else {
-            return Ok(Prices::default());
-        };
-        given_file::read("--prices", path, Prices::parse)
+        let path = self.prices.as_ref();
+        path.map_or_else(|| Ok(Prices::default()), |path| given_file::read("--prices", path, Prices::parse))
     }
 
     /// The store that isn't the bench's own, if it is to be one.

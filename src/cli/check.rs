@@ -2,11 +2,11 @@
 
 use clap::Args as ClapArgs;
 
-use super::console::say;
 use super::failure::Failure;
 use super::role::interrupted;
 use super::signals;
 use super::storage::{self, StorageArgs};
+use crate::console::say;
 use crate::exit::Exit;
 use s3mq_queue::storage::{Prefix, Store, round_trips};
 
@@ -27,7 +27,7 @@ pub(super) struct Args {
 
 pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     let config = args.storage.resolve(None)?;
-    let mut stop = signals::watch(false)?;
+    let stop = signals::watch(false)?;
     say(&config.describe());
     let body = if config.unsigned_payload() { "left out of signatures" } else { "signed" };
     say(&format!("bodies are {body}, requests signed for region {}", config.region));
@@ -36,7 +36,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     });
     tokio::select! {
         held = preflight => held?,
-        () = stop.wait() => return Err(interrupted()),
+        () = stop.cancelled() => return Err(interrupted()),
     }
     let store = Store::connect(config).await?;
     say(&format!(
@@ -44,7 +44,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         "round trip", "p50 ms", "p99 ms", args.round_trips
     ));
     let count = usize::from(args.round_trips);
-    let trips = round_trips(&store, &args.prefix, count, 1024, stop.wait()).await?;
+    let trips = round_trips(&store, &args.prefix, count, 1024, stop.cancelled()).await?;
     for trip in trips.ok_or_else(interrupted)? {
         let ms = |percentile| trip.percentile_us(percentile) as f64 / 1e3;
         say(&format!("{:<16} {:>9.2} {:>9.2}", trip.request, ms(50.0), ms(99.0)));

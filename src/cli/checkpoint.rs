@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use clap::Args as ClapArgs;
 
-use super::console::emit;
 use super::failure::Failure;
 use super::role::{interrupted, report};
 use super::signals;
 use super::storage::StorageArgs;
 use crate::child::{Child, Said};
 use crate::config::WriteArgs;
+use crate::console::emit;
 use crate::events::Event;
 use crate::exit::Exit;
 use s3mq_queue::storage::{LakePath, Requests, Store};
@@ -50,7 +50,7 @@ pub(super) struct Args {
 
 pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     let store = args.storage.resolve_lake(&args.lake_path)?;
-    let mut stop = signals::watch(args.exit_on_stdin_eof)?;
+    let stop = signals::watch(args.exit_on_stdin_eof)?;
     let version = args.at_version;
     let work = async {
         let lake = Lake::new(&Store::connect(store).await?, args.lake_path.prefix.clone())?;
@@ -63,7 +63,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     };
     let made = tokio::select! {
         made = work => made,
-        () = stop.wait() => Err(interrupted()),
+        () = stop.cancelled() => Err(interrupted()),
     };
     let (place, (requests, made)) = made.map_err(report)?;
     match made {
@@ -83,18 +83,15 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
 
 /// A producer's checkpoints, each by a process of its own.
 pub(super) fn by_a_process(lake_path: &LakePath, write: WriteArgs, storage: &StorageArgs) -> CheckpointBy {
-    let mut arguments = vec!["checkpoint".to_owned(), format!("--lake-path={lake_path}")];
+    let mut arguments = storage.flags();
+    arguments.splice(0..0, ["checkpoint".to_owned(), format!("--lake-path={lake_path}")]);
     arguments.push("--exit-on-stdin-eof".to_owned());
-    if write.append_to_existing {
-        arguments.push("--append-to-existing".to_owned());
-    }
-    arguments.extend(storage.flags());
+    arguments.extend(write.append_to_existing.then(|| "--append-to-existing".to_owned()));
     CheckpointBy::Other(Arc::new(move |version| {
         let mut arguments = arguments.clone();
         arguments.push(format!("--at-version={version}"));
         Box::pin(async move {
-            let nothing = |problem| (Requests::default(), Err(QueueError::Checkpoint(problem)));
-            start(&arguments).await.unwrap_or_else(|error| nothing(format!("it could not be run: {error}")))
+            start(&arguments).await.unwrap_or_else(|error| failed(format!("it could not be run: {error}")))
         })
     }))
 }
@@ -112,10 +109,12 @@ async fn start(arguments: &[String]) -> std::io::Result<CheckpointAnswer> {
             }
             Said::Event(_) => {}
             Said::Ended(status) => {
-                let problem = QueueError::Checkpoint(format!("it ended early ({status})"));
-                let early = || (Requests::default(), Err(problem));
-                return Ok(answer.unwrap_or_else(early));
+                return Ok(answer.unwrap_or_else(|| failed(format!("it ended early ({status})"))));
             }
         }
     }
+}
+
+fn failed(problem: String) -> CheckpointAnswer {
+    (Requests::default(), Err(QueueError::Checkpoint(problem)))
 }

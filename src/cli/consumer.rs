@@ -5,17 +5,17 @@ use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
 
-use super::console::{Progress, emit};
 use super::failure::Failure;
-use super::role::{RoleArgs, report};
+use super::role::RoleArgs;
 use super::storage::StorageArgs;
 use crate::config::{CommitArgs, PercentileArgs, PollArgs, TimelineArgs, parse_warmup};
+use crate::console::Progress;
 use crate::consumer::{self, Config, Sink};
 use crate::events::{ConsumerSummary, Ended, Event};
 use crate::exit::Exit;
 use crate::machine::watch_pauses;
 use crate::measure::{PercentileRow, Sample};
-use crate::report::{Hlog, PartialFile, RateCsv, RawCsv, prepare_file};
+use crate::report::{Hlog, PartialFile, RateCsv, prepare_file};
 use crate::units::Seconds;
 use s3mq_queue::storage::LakePath;
 use s3mq_queue::{ConsumerOptions, Start};
@@ -143,56 +143,50 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     };
     let role = args.role.begin(&args.lake_path, &args.storage)?;
     one_file_each(&args)?;
-    let mut output =
-        Output::create(&args).map_err(|error| Failure::usage(format!("cannot write results: {error}")))?;
+    let cannot_write = |error: io::Error| format!("cannot write results: {error}");
+    let mut output = Output::create(&args).map_err(|error| Failure::usage(cannot_write(error)))?;
     let summary = role
-        .run(|lake, stop| {
-            let output = &mut output;
-            async move { Ok(consumer::run(config, &lake, stop, output).await?) }
+        .run(async |lake, stop| {
+            let summary = consumer::run(config, &lake, stop, &mut output).await?;
+            let is_whole = summary.ended != Ended::Interrupted;
+            output.end(is_whole).map_err(|error| Failure::runtime(cannot_write(error)))?;
+            output.report(Event::Consumed(Box::new(summary.clone())));
+            Ok(summary)
         })
         .await?;
-    let verdict = verdict(&args, &summary);
-    output
-        .end(summary.ended != Ended::Interrupted)
-        .map_err(|error| report(Failure::runtime(format!("cannot write results: {error}"))))?;
-    emit(&Event::Consumed(Box::new(summary)));
-    verdict
+    verdict(&args, &summary)
 }
 
 fn verdict(args: &Args, summary: &ConsumerSummary) -> Result<Exit, Failure> {
-    if summary.ended == Ended::Interrupted {
-        return Ok(Exit::Interrupted);
+    if summary.ended != Ended::Interrupted && !summary.is_whole() {
+        let message = format!(
+            "committed messages did not come through whole: {} lost, {} files unreadable, {} duplicated, {} out of \
+             order, {} without a stamp",
+            summary.lost(),
+            summary.lost_files,
+            summary.integrity.duplicated(),
+            summary.integrity.out_of_order(),
+            summary.unreadable
+        );
+        return Err(Failure { exit: Exit::Lossy, message });
     }
-    if !summary.is_whole() {
-        return Err(Failure {
-            exit: Exit::Lossy,
-            message: format!(
-                "committed messages did not come through whole: {} lost, {} files unreadable, {} duplicated, \
-                 {} out of order, {} without a stamp",
-                summary.lost(),
-                summary.lost_files,
-                summary.integrity.duplicated(),
-                summary.integrity.out_of_order(),
-                summary.unreadable
-            ),
-        });
-    }
-    if summary.ended == Ended::WaitTimeout {
-        return Err(Failure::runtime(format!(
+    match summary.ended {
+        Ended::Interrupted => Ok(Exit::Interrupted),
+        Ended::Expected | Ended::EndOfStream => Ok(Exit::Ok),
+        Ended::WaitTimeout => Err(Failure::runtime(format!(
             "no message came to `{}` in {} s; start a producer there (--wait-timeout-seconds waits longer)",
             args.lake_path, args.wait_timeout_seconds
-        )));
+        ))),
+        Ended::DrainTimeout => {
+            let expected =
+                args.expected_messages.map_or("an unknown number".to_owned(), |count| count.to_string());
+            Err(Failure::runtime(format!(
+                "nothing came for {} s after {} of {expected} messages; a producer may have died \
+                 (--drain-timeout-seconds waits longer)",
+                args.drain_timeout_seconds, summary.received
+            )))
+        }
     }
-    if summary.ended == Ended::DrainTimeout {
-        let expected =
-            args.expected_messages.map_or("an unknown number".to_owned(), |count| count.to_string());
-        return Err(Failure::runtime(format!(
-            "nothing came for {} s after {} of {expected} messages; a producer may have died \
-             (--drain-timeout-seconds waits longer)",
-            args.drain_timeout_seconds, summary.received
-        )));
-    }
-    Ok(Exit::Ok)
 }
 
 /// Two results in one file would be a mix of both.
@@ -218,7 +212,7 @@ fn one_file_each(args: &Args) -> Result<(), Failure> {
 /// What comes out of a consumer: files, and events with the progress in them.
 struct Output {
     rows: Option<RateCsv<PartialFile>>,
-    raw: Option<RawCsv<PartialFile>>,
+    raw: Option<PartialFile>,
     hlog: Option<Hlog<PartialFile>>,
     progress: Progress,
 }
@@ -229,18 +223,27 @@ impl Output {
             prepare_file(path)?;
             PartialFile::create(path)
         };
+        let mut raw = args.raw_output_path.as_ref().map(create).transpose()?;
+        if let Some(raw) = &mut raw {
+            raw.write_all(b"due_us,received_us\n")?;
+        }
         Ok(Self {
             rows: args.output_path.as_ref().map(|path| RateCsv::new(create(path)?)).transpose()?,
-            raw: args.raw_output_path.as_ref().map(|path| RawCsv::new(create(path)?)).transpose()?,
+            raw,
             hlog: args.hlog_output_path.as_ref().map(|path| Hlog::new(create(path)?)).transpose()?,
-            progress: Progress::new("consumer".to_owned(), args.expected_messages, args.role.quiet),
+            progress: Progress::new(
+                "consumer".to_owned(),
+                args.expected_messages,
+                "messages",
+                args.role.quiet,
+            ),
         })
     }
 
     /// Gives the files their names. Those of an interrupted run stay marked as partial, with what they have.
-    fn end(self, is_whole: bool) -> io::Result<()> {
-        let rows = self.rows.map(RateCsv::into_inner).transpose()?;
-        let others = [self.raw.map(RawCsv::into_inner), self.hlog.map(Hlog::into_inner)];
+    fn end(&mut self, is_whole: bool) -> io::Result<()> {
+        let rows = self.rows.take().map(RateCsv::into_inner).transpose()?;
+        let others = [self.raw.take(), self.hlog.take().map(Hlog::into_inner)];
         for mut file in rows.into_iter().chain(others.into_iter().flatten()) {
             if is_whole { file.finish()? } else { file.flush()? }
         }
@@ -249,8 +252,8 @@ impl Output {
 }
 
 impl Sink for Output {
-    fn tell(&mut self, event: Event) {
-        self.progress.tell(&event);
+    fn report(&mut self, event: Event) {
+        self.progress.report(&event);
     }
 
     fn row(&mut self, row: &PercentileRow) -> io::Result<()> {
@@ -258,7 +261,7 @@ impl Sink for Output {
     }
 
     fn message(&mut self, due_us: i64, received_us: i64) -> io::Result<()> {
-        self.raw.as_mut().map_or(Ok(()), |raw| raw.message(due_us, received_us))
+        self.raw.as_mut().map_or(Ok(()), |raw| writeln!(raw, "{due_us},{received_us}"))
     }
 
     fn interval(&mut self, start_us: i64, length_us: i64, sample: &Sample) -> io::Result<()> {

@@ -34,18 +34,17 @@ impl From<ConfigError> for Failure {
     }
 }
 
-/// Where one of these fails, its text is the one line.
-macro_rules! fails_at_runtime {
-    ($($error:ty),+) => {
-        $(impl From<$error> for Failure {
-            fn from(error: $error) -> Self {
-                Self::runtime(error.to_string())
-            }
-        })+
-    };
+impl From<StorageError> for Failure {
+    fn from(error: StorageError) -> Self {
+        Self::runtime(error.to_string())
+    }
 }
 
-fails_at_runtime!(StorageError, ServerError);
+impl From<ServerError> for Failure {
+    fn from(error: ServerError) -> Self {
+        Self::runtime(error.to_string())
+    }
+}
 
 impl From<QueueError> for Failure {
     fn from(error: QueueError) -> Self {

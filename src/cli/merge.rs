@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
 
-use super::console::say;
 use super::failure::Failure;
+use crate::console::say;
 use crate::exit::Exit;
 use crate::report::merge_hlogs;
 use crate::units::grouped;

@@ -1,11 +1,9 @@
-//! The command line; the flags that several commands share are in [`crate::config`]. It turns flags and
-//! environment into the validated configuration of the layer below, and what comes back into lines and an
-//! exit code. Parsing validates and never acts.
+//! The command line: turns flags and environment into the validated configuration of the layer below, and what comes back
+//! into lines and an exit code. The flags that several commands share are in [`crate::config`].
 
 mod bench;
 mod check;
 mod checkpoint;
-mod console;
 mod consumer;
 mod delay;
 mod failure;
@@ -28,10 +26,11 @@ use std::sync::LazyLock;
 use clap::builder::BoolishValueParser;
 use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-pub use console::say;
+pub use crate::console::say;
 pub use failure::Failure;
 pub use role::interrupted;
 
+use crate::console;
 use crate::exit::Exit;
 
 /// s3mq's version and the commit it was built from.
@@ -93,17 +92,24 @@ pub fn main() -> ExitCode {
     match Cli::definition().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli.run(),
         // Help, the version, or what is wrong.
-        Err(error) => match console::show(&error) {
-            Ok(()) if error.use_stderr() => ExitCode::from(Exit::Usage.code()),
-            Ok(()) => ExitCode::SUCCESS,
-            Err(failure) => failed(&failure),
-        },
+        Err(error) => {
+            console::show(&error);
+            exit_code(Ok(if error.use_stderr() { Exit::Usage } else { Exit::Ok }))
+        }
     }
 }
 
-fn failed(failure: &Failure) -> ExitCode {
-    console::complain(&failure.message);
-    ExitCode::from(failure.exit.code())
+/// Prints a failure. Results that nobody can read are one too; of another failure, its own line tells more.
+fn exit_code(outcome: Result<Exit, Failure>) -> ExitCode {
+    let outcome = match outcome {
+        Ok(Exit::Ok) => console::all_said().map_err(Failure::runtime).map(|()| Exit::Ok),
+        outcome => outcome,
+    };
+    let exit = outcome.unwrap_or_else(|failure| {
+        console::complain(&failure.message);
+        failure.exit
+    });
+    ExitCode::from(exit.code())
 }
 
 impl Cli {
@@ -147,12 +153,7 @@ pub fn execute(command: impl Future<Output = Result<Exit, Failure>> + Send + 'st
             std::mem::forget(runtime);
             exit
         });
-    match exit {
-        // Results that nobody can read are no success; of a failure, its own line tells more.
-        Ok(Exit::Ok) => console::all_said().map_or_else(|failure| failed(&failure), |()| ExitCode::SUCCESS),
-        Ok(exit) => ExitCode::from(exit.code()),
-        Err(failure) => failed(&failure),
-    }
+    exit_code(exit)
 }
 
 /// Logs go to standard error; `RUST_LOG` chooses what is logged, by default warnings of ours.

@@ -1,16 +1,15 @@
 //! `s3mq preload`.
 
 use clap::Args as ClapArgs;
+use tokio_util::sync::CancellationToken;
 
-use super::console::{Progress, emit};
 use super::failure::Failure;
 use super::role::{RoleArgs, interrupted};
 use super::storage::StorageArgs;
 use crate::config::{CheckpointArgs, MAX_PRELOADED_VERSIONS, WriteArgs};
+use crate::console::Progress;
 use crate::events::Event;
 use crate::exit::Exit;
-use crate::stop::Stop;
-use crate::units::grouped;
 use s3mq_clock::monotonic_ns;
 use s3mq_queue::storage::LakePath;
 use s3mq_queue::{PreloadOptions, preload};
@@ -44,12 +43,12 @@ pub(super) struct Args {
     role: RoleArgs,
 }
 
-/// Progress is told about this often.
-const TELL_EVERY_NS: u64 = 1_000_000_000;
+/// Progress is reported about this often.
+const REPORT_EVERY_NS: u64 = 1_000_000_000;
 
 pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     let role = args.role.begin(&args.lake_path, &args.storage)?;
-    let mut progress = Progress::new("preload".to_owned(), Some(args.versions), args.role.quiet);
+    let mut progress = Progress::new("preload".to_owned(), Some(args.versions), "versions", args.role.quiet);
     let started_ns = monotonic_ns();
     let anchor = args.role.anchor();
     let options = PreloadOptions {
@@ -58,28 +57,28 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         append_to_existing: args.write.append_to_existing,
         anchor: anchor.clone(),
     };
-    let work = |lake, stop: Stop| async move {
-        emit(&Event::Ready);
+    let work = |lake, stop: CancellationToken| async move {
+        progress.report(&Event::Ready);
         let message =
-            || (!stop.is_set()).then(|| format!("{:.6}", anchor.now_us() as f64 / 1e6).into_bytes());
-        let mut tell_at_ns = monotonic_ns() + TELL_EVERY_NS;
+            || (!stop.is_cancelled()).then(|| format!("{:.6}", anchor.now_us() as f64 / 1e6).into_bytes());
+        let mut report_at_ns = monotonic_ns() + REPORT_EVERY_NS;
         let preloaded = preload(&lake, options, message, |versions| {
-            progress
-                .update(versions, &format!("{} of {} versions", grouped(versions), grouped(args.versions)));
-            if monotonic_ns() >= tell_at_ns {
-                tell_at_ns = monotonic_ns() + TELL_EVERY_NS;
-                emit(&Event::Progress { messages: versions, unanswered_seconds: 0.0 });
+            if monotonic_ns() >= report_at_ns {
+                report_at_ns = monotonic_ns() + REPORT_EVERY_NS;
+                progress.report(&Event::Progress { messages: versions, unanswered_seconds: 0.0 });
             }
         })
         .await?;
-        // Asked to stop, it ends in order, with fewer versions.
-        if stop.is_set() { Err(interrupted()) } else { Ok(preloaded) }
+        if stop.is_cancelled() {
+            // It ended in order, with fewer versions.
+            return Err(interrupted());
+        }
+        progress.report(&Event::Preloaded {
+            last_version: preloaded.last_version,
+            checkpoints: preloaded.checkpoints,
+            seconds: (monotonic_ns() - started_ns) as f64 / 1e9,
+        });
+        Ok(Exit::Ok)
     };
-    let preloaded = role.run(work).await?;
-    emit(&Event::Preloaded {
-        last_version: preloaded.last_version,
-        checkpoints: preloaded.checkpoints,
-        seconds: (monotonic_ns() - started_ns) as f64 / 1e9,
-    });
-    Ok(Exit::Ok)
+    role.run(work).await
 }

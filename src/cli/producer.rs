@@ -3,11 +3,11 @@
 use clap::Args as ClapArgs;
 
 use super::checkpoint;
-use super::console::{Progress, emit};
 use super::failure::Failure;
 use super::role::RoleArgs;
 use super::storage::StorageArgs;
 use crate::config::{ArrivalArgs, CheckpointArgs, CommitArgs, MessageArgs, TimelineArgs, WriteArgs};
+use crate::console::Progress;
 use crate::events::Event;
 use crate::exit::Exit;
 use crate::machine::watch_pauses;
@@ -117,7 +117,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         max_batch_bytes: producer::MAX_BATCH_BYTES,
         message_size: args.message.size().map_err(Failure::usage)?,
         padding: args.message.payload,
-        data_encoding: args.message.encoding(),
+        data_encoding: args.message.data_encoding,
         checkpoint_interval: args.checkpoint.checkpoint_interval,
         checkpoint_by: checkpoint::by_a_process(&args.lake_path, args.write, &args.storage),
         append_to_existing: args.write.append_to_existing,
@@ -129,13 +129,13 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         Schedule::Paced { messages, .. } | Schedule::Flood { messages } => Some(messages),
         Schedule::FloodFor(_) => None,
     };
-    let mut progress = Progress::new(format!("producer {}", args.producer_id), total, args.role.quiet);
-    let summary = role
-        .run(|lake, stop| async move {
-            Ok(producer::run(config, &lake, stop, |event| progress.tell(&event)).await?)
-        })
-        .await?;
-    let exit = if summary.interrupted { Exit::Interrupted } else { Exit::Ok };
-    emit(&Event::Produced(Box::new(summary)));
-    Ok(exit)
+    let label = format!("producer {}", args.producer_id);
+    let mut progress = Progress::new(label, total, "messages", args.role.quiet);
+    role.run(|lake, stop| async move {
+        let summary = producer::run(config, &lake, stop, |event| progress.report(&event)).await?;
+        let exit = if summary.interrupted { Exit::Interrupted } else { Exit::Ok };
+        progress.report(&Event::Produced(Box::new(summary)));
+        Ok(exit)
+    })
+    .await
 }

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
+use tokio_util::sync::CancellationToken;
 
-use super::console::emit;
 use super::failure::Failure;
 use super::signals;
 use super::storage::{self, StorageArgs};
+use crate::console::emit;
 use crate::events::Event;
 use crate::exit::Exit;
-use crate::stop::Stop;
 use s3mq_clock::Anchor;
 use s3mq_queue::Lake;
 use s3mq_queue::storage::{Config, LakePath, Prefix, Store};
@@ -70,7 +70,7 @@ pub(super) struct Role {
     prefix: Prefix,
     create_bucket: bool,
     needs_preflight: bool,
-    stop: Stop,
+    stop: CancellationToken,
 }
 
 /// Once asked to stop, a role gets this long to end in order: to commit what it has handed over, to have
@@ -78,21 +78,20 @@ pub(super) struct Role {
 const STOP_GRACE: Duration = Duration::from_secs(3);
 
 impl Role {
-    /// Tries the store out, connects and does `work` to its end. Tells a failure as an event too.
+    /// Tries the store out, connects and does `work` to its end. Reports a failure as an event too.
     pub(super) async fn run<T, Work: Future<Output = Result<T, Failure>>>(
         self,
-        work: impl FnOnce(Lake, Stop) -> Work,
+        work: impl FnOnce(Lake, CancellationToken) -> Work,
     ) -> Result<T, Failure> {
         let Self { store, prefix, create_bucket, needs_preflight, stop } = self;
-        let mut stopped = stop.clone();
         let run = async {
             if needs_preflight {
                 storage::preflight(&store, &prefix, create_bucket, |_| {}).await?;
             }
-            work(Lake::new(&Store::connect(store).await?, prefix)?, stop).await
+            work(Lake::new(&Store::connect(store).await?, prefix)?, stop.clone()).await
         };
         let given_up = async {
-            stopped.wait().await;
+            stop.cancelled().await;
             tokio::time::sleep(STOP_GRACE).await;
         };
         let outcome = tokio::select! {
@@ -108,7 +107,7 @@ pub fn interrupted() -> Failure {
     Failure { exit: Exit::Interrupted, message: "interrupted".to_owned() }
 }
 
-/// Tells a failure as an event too, for whoever reads those.
+/// Reports a failure as an event too.
 pub(super) fn report(failure: Failure) -> Failure {
     emit(&Event::Failed { error: failure.message.clone(), exit_code: failure.exit.code(), requests: None });
     failure

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
 
-use super::console::{say, say_faults};
 use super::delay::DelayArgs;
 use super::failure::Failure;
 use super::faults::{FaultArgs, fired};
 use super::signals;
 use super::storage::variable;
 use super::store_model::ModelArgs;
+use crate::console::{say, say_faults};
 use crate::exit::Exit;
 use s3mq_server::{Config, Credentials, Limits, Proxy, ProxyConfig, Server, Upstream};
 
@@ -93,14 +93,14 @@ async fn proxy(args: Args, upstream: Upstream) -> Result<Exit, Failure> {
     let delays = args.delay.delays()?;
     let delayed = delays.to_string();
     let faults = args.faults.before_another_store()?;
-    let mut stop = signals::watch(args.exit_on_stdin_eof)?;
+    let stop = signals::watch(args.exit_on_stdin_eof)?;
     let config = ProxyConfig { listen: args.listen, delays, faults, ..ProxyConfig::before(upstream.clone()) };
     let proxy = Proxy::start(config).await?;
     say(&format!("# proxy at {}, until Ctrl-C; bucket and keys are those of {upstream}", proxy.endpoint()));
     say_delayed(&delayed);
     say_faulty(&args.faults);
     say(&format!("export MINIO_S3_ENDPOINT={}", proxy.endpoint()));
-    stop.wait().await;
+    stop.cancelled().await;
     say_faults("# ", &fired(proxy.fault_counts()));
     proxy.shutdown().await;
     Ok(Exit::Interrupted)
@@ -128,7 +128,7 @@ async fn store(args: Args) -> Result<Exit, Failure> {
         max_memory_bytes: args.max_memory_mib.map_or(unless_told.max_memory_bytes, |mib| mib << 20),
         ..unless_told
     };
-    let mut stop = signals::watch(args.exit_on_stdin_eof)?;
+    let stop = signals::watch(args.exit_on_stdin_eof)?;
     let server = Server::start(Config {
         listen: args.listen,
         data_dir: args.data_dir,
@@ -151,7 +151,7 @@ async fn store(args: Args) -> Result<Exit, Failure> {
     say(&format!("export MINIO_S3_BUCKET={bucket}"));
     say(&format!("export MINIO_S3_ACCESS_KEY={}", keys.access_key));
     say(&format!("export MINIO_S3_SECRET_ACCESS_KEY={}", keys.secret_key));
-    stop.wait().await;
+    stop.cancelled().await;
     say_faults("# ", &fired(server.fault_counts()));
     server.shutdown().await;
     Ok(Exit::Interrupted)

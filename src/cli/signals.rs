@@ -1,16 +1,17 @@
 //! SIGINT, SIGTERM and SIGHUP, and the end of a parent.
 
 use std::io::Read;
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 
-use super::console::complain;
 use super::failure::Failure;
+use crate::console::complain;
 use crate::exit::Exit;
-use crate::stop::{Stop, Stopper, stop};
+use crate::machine::value_in;
 
 /// How long a role that has lost its parent may take to end in good order.
 const ORPHAN_GRACE: Duration = Duration::from_secs(3);
@@ -18,12 +19,12 @@ const ORPHAN_GRACE: Duration = Duration::from_secs(3);
 /// How long the last line of a process that ends at once may take to be said.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
-/// A flag that the first SIGINT or SIGTERM sets; the second ends the process at once. A terminal that is closed
-/// (SIGHUP) sets it too, unless `nohup` or alike had us ignore that.
+/// A token that the first SIGINT or SIGTERM cancels; the second ends the process at once. A terminal that is closed
+/// (SIGHUP) cancels it too, unless `nohup` or alike had us ignore that.
 ///
 /// With `exit_on_stdin_eof`, the end of standard input counts as a signal too. A bench holds the other
 /// end of its children's standard input: whatever kills the bench closes it.
-pub fn watch(exit_on_stdin_eof: bool) -> Result<Stop, Failure> {
+pub fn watch(exit_on_stdin_eof: bool) -> Result<CancellationToken, Failure> {
     let cannot = |error: std::io::Error| Failure::runtime(format!("cannot watch for signals: {error}"));
     let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
@@ -34,11 +35,11 @@ pub fn watch(exit_on_stdin_eof: bool) -> Result<Stop, Failure> {
     // A file that may not grow any further (`ulimit -f`) is an error of the write, as a full disk is, rather than
     // the end of the process.
     let _ignored = signal(SignalKind::from_raw(Signal::XFSZ.as_raw())).map_err(cannot)?;
-    let (stopper, stop) = stop();
-    let stopper = Arc::new(stopper);
+    let stop = CancellationToken::new();
     if exit_on_stdin_eof {
-        watch_stdin(stopper.clone()).map_err(cannot)?;
+        watch_stdin(stop.clone()).map_err(cannot)?;
     }
+    let token = stop.clone();
     tokio::spawn(async move {
         loop {
             let hurry = tokio::select! {
@@ -47,28 +48,24 @@ pub fn watch(exit_on_stdin_eof: bool) -> Result<Stop, Failure> {
                 // Comes by itself after the end of a parent: nobody is in a hurry.
                 Some(_) = async { hangup.as_mut()?.recv().await } => false,
             };
-            if stopper.stop() && hurry {
+            if stop.is_cancelled() && hurry {
                 exit_now();
             }
+            stop.cancel();
         }
     });
-    Ok(stop)
+    Ok(token)
 }
 
 /// Whether we were started with SIGHUP ignored; to watch for it would undo that. As if so where the system
 /// doesn't tell.
 fn hangup_is_ignored() -> bool {
     const HANGUP: u64 = 1 << (SignalKind::hangup().as_raw_value() - 1);
-    std::fs::read_to_string("/proc/self/status")
-        .ok()
-        .and_then(|status| {
-            let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
-            u64::from_str_radix(mask.trim(), 16).ok()
-        })
-        .is_none_or(|ignored| ignored & HANGUP != 0)
+    let mask = value_in("/proc/self/status", "SigIgn");
+    mask.and_then(|mask| u64::from_str_radix(&mask, 16).ok()).is_none_or(|ignored| ignored & HANGUP != 0)
 }
 
-fn watch_stdin(stopper: Arc<Stopper>) -> std::io::Result<()> {
+fn watch_stdin(stop: CancellationToken) -> std::io::Result<()> {
     // A thread, not a task: it must work when the runtime is busy or stuck.
     std::thread::Builder::new().name("stdin-watch".to_owned()).spawn(move || {
         // One that was stopped wouldn't read of it. The signal also comes when the parent's *thread* that started us
@@ -79,7 +76,7 @@ fn watch_stdin(stopper: Arc<Stopper>) -> std::io::Result<()> {
         }
         let mut bytes = [0; 64];
         while std::io::stdin().read(&mut bytes).is_ok_and(|read| read > 0) {}
-        stopper.stop();
+        stop.cancel();
         std::thread::sleep(ORPHAN_GRACE);
         exit_now();
     })?;

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::console::warn;
 use super::failure::Failure;
 use super::given_file::cannot_use;
-use crate::config::DeadlineArgs;
+use crate::config::{DeadlineArgs, value_name};
+use crate::console::warn;
 use s3mq_queue::storage::{self, Backend, Config, ConfigError, LakePath, Overrides, Prefix, Store, Trust};
 
 /// Which kind of store.
@@ -22,17 +22,6 @@ pub enum BackendArg {
     Minio,
     /// AWS S3: AWS_S3_BUCKET, AWS_S3_ACCESS_KEY, AWS_S3_SECRET_ACCESS_KEY, or the AWS default chain
     S3,
-}
-
-impl BackendArg {
-    /// As the option has it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Embedded => "embedded",
-            Self::Minio => "minio",
-            Self::S3 => "s3",
-        }
-    }
 }
 
 /// The store, for every command that needs one.
@@ -125,7 +114,7 @@ impl StorageArgs {
     /// The flags that say the same to another command.
     pub fn flags(&self) -> Vec<String> {
         let given = [
-            ("--s3-backend", self.s3_backend.map(|backend| backend.name().to_owned())),
+            ("--s3-backend", self.s3_backend.as_ref().map(value_name)),
             ("--endpoint", self.endpoint.clone()),
             ("--bucket", self.bucket.clone()),
             ("--region", self.region.clone()),

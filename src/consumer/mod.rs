@@ -1,21 +1,19 @@
-//! The consumer role: receives what the queue delivers, tells how late each message came, and keeps
-//! account of what was lost, doubled or reordered.
-//!
-//! It keeps no message and no latency: histograms and ranges only, so that its memory doesn't grow
-//! with the run. Files are not its business either; rows, raw values and events go to a [`Sink`].
+//! The consumer role: receives what the queue delivers, measures how late each message came, and keeps account of what
+//! was lost, doubled or reordered. It keeps no message and no latency: its memory doesn't grow with the run.
 
+mod batch_stages;
 pub(crate) mod hot;
 mod recovery;
 mod stamp;
 mod tally;
-mod way;
 
 use std::io;
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
+
 use crate::events::{ConsumerSummary, Ended, Event};
 use crate::measure::{PercentileRow, Percentiles, Sample};
-use crate::stop::Stop;
 use s3mq_clock::{Anchor, monotonic_ns};
 use s3mq_queue::{Consumer, ConsumerOptions, Lake, QueueError, Received};
 pub use stamp::due_us;
@@ -49,28 +47,28 @@ pub struct Config {
     pub anchor: Anchor,
 }
 
-/// Where a run's events, rows and raw values go.
+/// Where a run's events, rows and raw values go. An error of a sink ends the run.
 pub trait Sink {
     /// Something happened.
-    fn tell(&mut self, event: Event);
+    fn report(&mut self, event: Event);
 
     /// A row of percentiles is due.
     ///
     /// # Errors
-    /// When it can't be kept; the run ends.
+    /// When it can't be kept.
     fn row(&mut self, row: &PercentileRow) -> io::Result<()>;
 
     /// A message was received: its due and received times, in Unix microseconds.
     ///
     /// # Errors
-    /// When it can't be kept; the run ends.
+    /// When it can't be kept.
     fn message(&mut self, due_us: i64, received_us: i64) -> io::Result<()>;
 
     /// An interval of the timeline is over: when it began, in Unix microseconds, how long it was, and what was
     /// measured in it, the warm-up left out.
     ///
     /// # Errors
-    /// When it can't be kept; the run ends.
+    /// When it can't be kept.
     fn interval(&mut self, start_us: i64, length_us: i64, sample: &Sample) -> io::Result<()>;
 }
 
@@ -92,7 +90,7 @@ pub enum ConsumerError {
 pub async fn run(
     config: Config,
     lake: &Lake,
-    mut stop: Stop,
+    stop: CancellationToken,
     sink: &mut impl Sink,
 ) -> Result<ConsumerSummary, ConsumerError> {
     let started_ns = monotonic_ns();
@@ -105,13 +103,13 @@ pub async fn run(
         );
     }
     let opening = lake.store().requests();
-    sink.tell(Event::Ready);
+    sink.report(Event::Ready);
 
     let mut tally = Tally::new(&config, started_ns);
     let mut tick = tokio::time::interval(Duration::from_secs(1));
-    let mut quiet = lake.store().available_time();
-    let (mut patience, mut given_up) = (config.wait_timeout, Ended::WaitTimeout);
-    // Once it has been quiet for long enough: whether the log has nothing more, before the producers are blamed.
+    let mut idle = lake.store().available_time();
+    let (mut idle_timeout, mut given_up) = (config.wait_timeout, Ended::WaitTimeout);
+    // Once it has been idle for long enough: whether the log has nothing more, before the producers are blamed.
     let mut is_asking = false;
     let ended = loop {
         tokio::select! {
@@ -132,8 +130,8 @@ pub async fn run(
                 }
                 if holds_messages {
                     is_asking = false;
-                    quiet = lake.store().available_time();
-                    (patience, given_up) = (config.drain_timeout, Ended::DrainTimeout);
+                    idle = lake.store().available_time();
+                    (idle_timeout, given_up) = (config.drain_timeout, Ended::DrainTimeout);
                 }
                 match config.expected_messages {
                     Some(expected) if tally.accounted_for() >= expected => break Ended::Expected,
@@ -141,15 +139,15 @@ pub async fn run(
                     _ => {}
                 }
             }
-            () = stop.wait() => break Ended::Interrupted,
-            () = quiet.until(patience), if !is_asking => {
+            () = stop.cancelled() => break Ended::Interrupted,
+            () = idle.until(idle_timeout), if !is_asking => {
                 queue.ask();
                 is_asking = true;
             }
             _ = tick.tick() => {
                 tally.advance(tally.anchor.now_us(), sink)?;
                 let unanswered_seconds = lake.store().availability().unanswered().as_secs_f64();
-                sink.tell(Event::Progress { messages: tally.received, unanswered_seconds });
+                sink.report(Event::Progress { messages: tally.received, unanswered_seconds });
             }
         }
     };

@@ -1,7 +1,5 @@
-//! How long it takes to catch up once the store answers again.
-//!
-//! What was due while the store did not answer comes late, and what is due after it waits behind that. A
-//! consumer has caught up with a stall when it delivers a message that was due after the store's first answer.
+//! How long it takes to catch up once the store answers again: until a message is delivered that was due after the
+//! store's first answer.
 
 use std::time::Duration;
 
@@ -12,7 +10,7 @@ use s3mq_queue::Lake;
 #[derive(Debug)]
 pub(super) struct Recovery {
     threshold: Duration,
-    /// Silences of the store that were looked at.
+    /// Outages of the store that were looked at.
     seen: usize,
     /// The first answers after the stalls that it hasn't caught up with, in Unix microseconds.
     behind_us: Vec<i64>,
@@ -20,7 +18,7 @@ pub(super) struct Recovery {
 }
 
 impl Recovery {
-    /// Of silences of more than `threshold`.
+    /// Of outages of more than `threshold`.
     pub(super) fn new(threshold: Duration) -> Self {
         Self { threshold, seen: 0, behind_us: Vec::new(), longest_us: None }
     }

@@ -3,11 +3,11 @@
 use std::io;
 use std::ops::Range;
 
+use super::batch_stages::BatchStages;
 use super::recovery::Recovery;
-use super::way::Way;
 use super::{Config, Sink, stamp};
 use crate::events::{ConsumerSummary, Ended, Event, ReceivedInterval, Requests, StoreStalls};
-use crate::machine::{Effort, rss_bytes};
+use crate::machine::{ResourceUsage, rss_bytes};
 use crate::measure::{Ledger, Meter, Percentiles};
 use s3mq_clock::{Anchor, monotonic_ns};
 use s3mq_queue::{Consumer, Lake, LostFile, ProducerEpoch, ReceivedBatch, Start};
@@ -58,10 +58,7 @@ impl Tally {
             interval_messages: 0,
             last_due_us: None,
             meter: Meter::new(config.warmup.as_micros() as i64),
-            ledger: match config.queue.start {
-                Start::Earliest => Ledger::default(),
-                Start::Latest | Start::Version(_) => Ledger::midway(),
-            },
+            ledger: Ledger::new(config.queue.start != Start::Earliest),
             received: 0,
             unreadable: 0,
             retractions: 0,
@@ -84,19 +81,19 @@ impl Tally {
         self.last_version = Some(batch.version);
         self.retractions += batch.retractions;
         self.unreadable += batch.nulls;
-        let mut way = batch.stamps.as_ref().map(Way::new);
+        let mut stages = batch.stamps.as_ref().map(BatchStages::new);
         let mut messages = batch.messages();
         let (mut index, count) = (0, batch.len() as u64);
         while index < count {
             let now_ns = monotonic_ns();
             self.first_delivery_ns.get_or_insert(now_ns);
-            if let Some(way) = &mut way {
-                way.settle(&mut self.meter);
+            if let Some(stages) = &mut stages {
+                stages.settle(&mut self.meter);
             }
             let received_us = self.anchor.at_us(now_ns);
             self.advance(received_us, sink)?;
             let some = MESSAGES_A_CLOCK_READ.min(count - index).min(self.until_row);
-            self.take_some(index, messages.by_ref().take(some as usize), received_us, &mut way, sink)?;
+            self.take_some(index, messages.by_ref().take(some as usize), received_us, &mut stages, sink)?;
             index += some;
             self.until_row -= some;
             if self.until_row == 0 {
@@ -104,8 +101,8 @@ impl Tally {
                 self.row(sink)?;
             }
         }
-        if let Some(way) = &mut way {
-            way.settle(&mut self.meter);
+        if let Some(stages) = &mut stages {
+            stages.settle(&mut self.meter);
         }
         self.last_delivery_ns = monotonic_ns();
         self.recovery.delivered(lake, &self.anchor, self.last_due_us, self.last_delivery_ns);
@@ -142,7 +139,7 @@ impl Tally {
         mut index: u64,
         messages: impl Iterator<Item = &'b [u8]>,
         received_us: i64,
-        way: &mut Option<Way<'_>>,
+        stages: &mut Option<BatchStages<'_>>,
         sink: &mut impl Sink,
     ) -> io::Result<()> {
         let (mut due_us, mut from) = (None, index);
@@ -150,7 +147,7 @@ impl Tally {
         for message in messages {
             let this_due_us = stamp::due_us(message);
             if this_due_us != due_us {
-                self.measure(from..index, due_us, received_us, way);
+                self.measure(from..index, due_us, received_us, stages);
                 (due_us, from) = (this_due_us, index);
             }
             if let Some(due_us) = this_due_us {
@@ -158,7 +155,7 @@ impl Tally {
             }
             index += 1;
         }
-        self.measure(from..index, due_us, received_us, way);
+        self.measure(from..index, due_us, received_us, stages);
         self.received += index - begin;
         self.interval_messages += index - begin;
         Ok(())
@@ -170,7 +167,7 @@ impl Tally {
         indices: Range<u64>,
         due_us: Option<i64>,
         received_us: i64,
-        way: &mut Option<Way<'_>>,
+        stages: &mut Option<BatchStages<'_>>,
     ) {
         let count = indices.end - indices.start;
         let Some(due_us) = due_us else {
@@ -182,18 +179,15 @@ impl Tally {
         }
         self.last_due_us = Some(due_us);
         if self.meter.record(due_us, received_us, count)
-            && let Some(way) = way
+            && let Some(stages) = stages
         {
-            way.record(&mut self.meter, indices, due_us, received_us);
+            stages.record(&mut self.meter, indices, due_us, received_us);
         }
     }
 
     fn row(&mut self, sink: &mut impl Sink) -> io::Result<()> {
         let seconds = (monotonic_ns() - self.started_ns) as f64 / 1e9;
-        match self.meter.row(seconds) {
-            Some(row) => sink.row(&row),
-            None => Ok(()),
-        }
+        self.meter.row(seconds).map_or(Ok(()), |row| sink.row(&row))
     }
 
     /// It is `now_us`: an interval of the timeline may be over.
@@ -210,7 +204,7 @@ impl Tally {
         let start_us = self.anchor.origin_us() + self.interval_index * self.interval_us;
         let end_us = start_us + self.interval_us;
         let sample = self.meter.end_interval();
-        sink.tell(Event::Received(ReceivedInterval {
+        sink.report(Event::Received(ReceivedInterval {
             index: self.interval_index,
             messages: std::mem::take(&mut self.interval_messages),
             latency: sample.latencies.summary(),
@@ -258,7 +252,7 @@ impl Tally {
             store_clock: lake.store().clock(),
             store_stalls: lake.store().availability().stalls(self.recovery.threshold()),
             recovery_seconds: self.recovery.longest_seconds(),
-            effort: Effort::so_far(),
+            resources: ResourceUsage::so_far(),
             running_requests: lake.store().requests().since(opening),
             requests: lake.store().requests(),
         }

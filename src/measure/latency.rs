@@ -1,10 +1,5 @@
-//! A histogram of latencies that drops nothing.
-//!
-//! HdrHistogram with three significant digits, in microseconds, growing to fit: a value is stored
-//! within 0.1 % of what it was. Negative latencies (a clock ran back, or two hosts disagree) have no
-//! place in a histogram of magnitudes; they are counted apart and never clamped to zero. The exact
-//! smallest and largest values are kept beside it. Two histograms add up without loss, which
-//! percentiles never do.
+//! A histogram of latencies that drops nothing: three significant digits, in microseconds, growing to fit. Negative
+//! latencies (a clock ran back, or two hosts disagree) are counted apart and never clamped to zero.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -52,8 +47,7 @@ impl Latencies {
     /// Forgets all values and keeps the room for them.
     pub fn clear(&mut self) {
         self.histogram.reset();
-        let Self { histogram: _, sum_us, max_us, min_us, negative } = self;
-        (*sum_us, *max_us, *min_us, *negative) = (0, 0, u64::MAX, 0);
+        (self.sum_us, self.max_us, self.min_us, self.negative) = (0, 0, u64::MAX, 0);
     }
 
     /// Adds another's values to these.
@@ -96,9 +90,8 @@ impl Latencies {
         self.negative
     }
 
-    /// The nearest-rank percentile in microseconds: the smallest recorded value that at least
-    /// `percentile` per cent of all values don't exceed, to within 0.1 % above, never more than the
-    /// largest recorded. `None` where nothing was recorded.
+    /// The nearest-rank percentile in microseconds, to within 0.1 % above and never more than the largest recorded;
+    /// `None` where nothing was recorded.
     pub fn percentile_us(&self, percentile: f64) -> Option<u64> {
         (self.count() > 0)
             .then(|| self.histogram.value_at_quantile(percentile / 100.0).clamp(self.min_us, self.max_us))

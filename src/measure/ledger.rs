@@ -1,7 +1,5 @@
-//! What came of what was sent: lost, duplicated, out of order, per producer epoch.
-//!
-//! A stream's messages are numbered from 0 without gaps. The ledger keeps the ranges of numbers that it
-//! has seen; a stream that arrives in order is one range, whatever its length.
+//! What came of what was sent: lost, duplicated, out of order, per producer epoch. A stream's messages are numbered from 0;
+//! the ledger keeps the ranges of numbers that it has seen.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -106,21 +104,14 @@ pub struct Ledger<K> {
     is_midway: bool,
 }
 
-impl<K> Default for Ledger<K> {
-    /// Of streams that are followed from their beginning.
-    fn default() -> Self {
-        Self { streams: BTreeMap::new(), is_midway: false }
-    }
-}
-
 impl<K> Ledger<K> {
-    /// Of streams that may have begun before: what came of one before the first that is told of it isn't asked for.
-    pub fn midway() -> Self {
-        Self { streams: BTreeMap::new(), is_midway: true }
+    /// Of streams that are followed from their beginning, or, if `is_midway`, from the first message that comes of each.
+    pub fn new(is_midway: bool) -> Self {
+        Self { streams: BTreeMap::new(), is_midway }
     }
 }
 
-impl<K: Ord + Clone> Ledger<K> {
+impl<K: Ord + Copy> Ledger<K> {
     /// Messages `numbers` of a stream came, in this order.
     pub fn record(&mut self, stream: &K, numbers: Range<u64>) {
         if !numbers.is_empty() {
@@ -153,7 +144,7 @@ impl<K: Ord + Clone> Ledger<K> {
             .map(|(key, stream)| {
                 let gaps = stream.gaps();
                 StreamIntegrity {
-                    stream: key.clone(),
+                    stream: *key,
                     received: stream.received,
                     ended_with: stream.ended_with,
                     lost: gaps.iter().map(|gap| gap.end - gap.start).sum(),
@@ -167,28 +158,18 @@ impl<K: Ord + Clone> Ledger<K> {
         Integrity { streams }
     }
 
-    /// A stream, of which this number is told.
+    /// A stream that this number is of.
     fn stream(&mut self, key: &K, number: u64) -> &mut Stream {
-        // Looked up before it is inserted: a key is cloned once a stream, not once a batch.
-        if !self.streams.contains_key(key) {
-            let from = if self.is_midway { number } else { 0 };
-            self.streams.insert(key.clone(), Stream { from, ..Stream::default() });
-        }
-        self.streams.entry(key.clone()).or_default()
+        let from = if self.is_midway { number } else { 0 };
+        self.streams.entry(*key).or_insert_with(|| Stream { from, ..Stream::default() })
     }
 }
 
-/// The account of every stream, for a result.
+/// The account of every stream, for a result. Its sums are over all streams.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Integrity<K> {
     /// One row a stream.
     pub streams: Vec<StreamIntegrity<K>>,
-}
-
-impl<K> Default for Integrity<K> {
-    fn default() -> Self {
-        Self { streams: Vec::new() }
-    }
 }
 
 impl<K> Integrity<K> {
@@ -216,7 +197,7 @@ impl<K> Integrity<K> {
 /// One stream's account, for a result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamIntegrity<K> {
-    /// Whose.
+    /// Which stream.
     pub stream: K,
     /// Messages that came, duplicates included.
     pub received: u64,
@@ -241,7 +222,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn account(ranges: &[Range<u64>], end: Option<u64>) -> StreamIntegrity<u8> {
-        let mut ledger = Ledger::default();
+        let mut ledger = Ledger::new(false);
         ranges.iter().for_each(|range| ledger.record(&0u8, range.clone()));
         if let Some(count) = end {
             ledger.end(&0, count);
@@ -274,7 +255,7 @@ mod tests {
 
     #[test]
     fn what_came_before_us_is_not_lost() {
-        let mut ledger = Ledger::midway();
+        let mut ledger = Ledger::new(true);
         ledger.record(&0u8, 100..110);
         ledger.record(&0, 115..120);
         ledger.end(&0, 125);

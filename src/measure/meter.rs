@@ -1,7 +1,6 @@
-//! The latencies of one run as they come: warm-up left out, cumulative percentiles at any moment, and the
-//! same again for each interval of the timeline.
+//! The latencies of one run, warm-up left out: cumulative percentiles at any moment, and those of each interval.
 
-use super::latency::{Latencies, LatencySummary};
+use super::latency::Latencies;
 use super::run::Run;
 use super::stages::{Stage, Waterfall};
 
@@ -38,7 +37,7 @@ impl Sample {
 }
 
 /// Takes each message's due and received time, and where it spent the time between.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Meter {
     warmup_us: i64,
     /// When the warm-up ends: counted from the first due stamp that was seen.
@@ -55,20 +54,11 @@ pub struct Meter {
 impl Meter {
     /// Leaves messages out that were due within `warmup_us` after the first.
     pub fn new(warmup_us: i64) -> Self {
-        Self {
-            warmup_us,
-            warm_from_us: None,
-            warmup_messages: 0,
-            ended: Sample::default(),
-            interval: Sample::default(),
-            latency: Run::default(),
-            so_far: Latencies::default(),
-        }
+        Self { warmup_us, ..Self::default() }
     }
 
     /// `count` messages due at `due_us` were received at `received_us`, both Unix microseconds; gives whether
-    /// they are measured. Whether they are in the warm-up is decided by when they were *due*: what was due
-    /// within it is left out however late it came.
+    /// they are measured. What was *due* within the warm-up is left out, however late it came.
     pub fn record(&mut self, due_us: i64, received_us: i64, count: u64) -> bool {
         let warm_from_us = *self.warm_from_us.get_or_insert(due_us.saturating_add(self.warmup_us));
         if self.warmup_us > 0 && due_us < warm_from_us {
@@ -112,7 +102,13 @@ impl Meter {
 
     /// The row as of now; `None` while nothing was measured.
     pub fn row(&mut self, time_from_start_seconds: f64) -> Option<PercentileRow> {
-        let latencies = self.latencies();
+        let last = self.latency.end();
+        self.keep(last);
+        // A histogram is added up here, some times a second, and not with every message.
+        let latencies = &mut self.so_far;
+        latencies.clear();
+        latencies.merge(&self.ended.latencies);
+        latencies.merge(&self.interval.latencies);
         let mut percentiles_seconds = [0.0; 5];
         for (value, percentile) in percentiles_seconds.iter_mut().zip(REPORTED_PERCENTILES) {
             *value = latencies.percentile_us(percentile)? as f64 / 1e6;
@@ -124,22 +120,6 @@ impl Meter {
     pub fn into_total(mut self) -> Sample {
         self.end_interval();
         self.ended
-    }
-
-    /// The figures so far; `None` where nothing was measured.
-    pub fn summary(&mut self) -> Option<LatencySummary> {
-        self.latencies().summary()
-    }
-
-    /// All latencies so far. A histogram is added up where it is asked for, some times a second, and not
-    /// kept up with every message.
-    fn latencies(&mut self) -> &Latencies {
-        let last = self.latency.end();
-        self.keep(last);
-        self.so_far.clear();
-        self.so_far.merge(&self.ended.latencies);
-        self.so_far.merge(&self.interval.latencies);
-        &self.so_far
     }
 }
 
@@ -167,7 +147,7 @@ mod tests {
         meter.record(10_000, 10_400, 1);
         assert!(meter.record(9_000, 9_400, 1)); // another producer's, due before the first that came
         assert_eq!(meter.warmup_messages(), 0);
-        assert_eq!(meter.summary().unwrap().p50_us, 400);
+        assert_eq!(meter.into_total().latencies.summary().unwrap().p50_us, 400);
     }
 
     #[test]

@@ -13,8 +13,7 @@ use super::meter::REPORTED_PERCENTILES;
 pub struct Percentiles(Vec<f64>);
 
 impl Percentiles {
-    /// The most that are taken.
-    pub const MOST: usize = 20;
+    const MAX: usize = 20;
 
     /// The percentiles.
     pub fn iter(&self) -> impl Iterator<Item = f64> {
@@ -31,11 +30,8 @@ impl Percentiles {
         self.iter()
             .filter_map(|percentile| {
                 let us = latencies.percentile_us(percentile)?;
-                Some(ChosenPercentile {
-                    percentile,
-                    us,
-                    supported: is_supported(percentile, latencies.count()),
-                })
+                let supported = is_supported(percentile, latencies.count());
+                Some(ChosenPercentile { percentile, us, supported })
             })
             .collect()
     }
@@ -60,8 +56,8 @@ impl FromStr for Percentiles {
             .collect::<Result<Vec<_>, _>>()?;
         percentiles.sort_by(f64::total_cmp);
         percentiles.dedup();
-        if percentiles.len() > Self::MOST {
-            return Err(format!("more than {} percentiles", Self::MOST));
+        if percentiles.len() > Self::MAX {
+            return Err(format!("more than {} percentiles", Self::MAX));
         }
         Ok(Self(percentiles))
     }
@@ -77,9 +73,9 @@ impl fmt::Display for Percentiles {
 /// Whether `count` values support a percentile: ten of them are expected beyond it. With fewer, another run
 /// may well give quite another figure. The 99th needs a thousand values, the median twenty.
 pub(super) fn is_supported(percentile: f64, count: u64) -> bool {
-    const LEAST_BEYOND: f64 = 10.0;
+    const MIN_BEYOND: f64 = 10.0;
     // A hair's breadth for the float: 99.9 % of 10,000 leave 10.000000000000009.
-    count as f64 * (100.0 - percentile) / 100.0 > LEAST_BEYOND - 1e-6
+    count as f64 * (100.0 - percentile) / 100.0 > MIN_BEYOND - 1e-6
 }
 
 /// A percentile that was chosen, and its value.

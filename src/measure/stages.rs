@@ -1,16 +1,15 @@
-//! Where a message's time goes: its way cut into stages that add up to the whole.
-//!
-//! Each stage is the time from one stamp of the message's way to the next, and is recorded on its own.
-//! Since the stages of one message add up to its latency exactly, so do the means of the stages to the
-//! mean latency (over the same messages). Percentiles do not add up, and nobody should add them.
+//! Where a message's time goes: stages that add up to its latency, as their means add up to the mean latency.
+//! Percentiles do not add up.
 
 use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantArray};
 
 use super::latency::{Latencies, unsupported_percentiles};
 
-/// A stage, named by the stamp that it ends with; it begins with the one before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A stage, in a message's order; named by the stamp that it ends with, it begins with the one before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantArray)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Stage {
     /// From due to handed over by the pacer.
     HandedOver,
@@ -22,7 +21,7 @@ pub enum Stage {
     Stored,
     /// To the commit being sent: waiting for the commit before it.
     CommitSent,
-    /// To the consumer having the log entry: the commit PUT, the wait for the next question, its GET.
+    /// To the consumer having the log entry: the commit PUT, the wait for the next poll, its GET.
     Discovered,
     /// To the consumer having the file.
     Fetched,
@@ -32,40 +31,10 @@ pub enum Stage {
     Delivered,
 }
 
-impl Stage {
-    /// All stages, in the order of a message's way.
-    pub const ALL: [Self; 9] = [
-        Self::HandedOver,
-        Self::Sealed,
-        Self::Encoded,
-        Self::Stored,
-        Self::CommitSent,
-        Self::Discovered,
-        Self::Fetched,
-        Self::Decoded,
-        Self::Delivered,
-    ];
-
-    /// As it is written in files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::HandedOver => "handed_over",
-            Self::Sealed => "sealed",
-            Self::Encoded => "encoded",
-            Self::Stored => "stored",
-            Self::CommitSent => "commit_sent",
-            Self::Discovered => "discovered",
-            Self::Fetched => "fetched",
-            Self::Decoded => "decoded",
-            Self::Delivered => "delivered",
-        }
-    }
-}
-
 /// The time spent in each stage, over many messages.
 #[derive(Clone, Debug, Default)]
 pub struct Waterfall {
-    stages: [Latencies; Stage::ALL.len()],
+    stages: [Latencies; Stage::VARIANTS.len()],
 }
 
 impl Waterfall {
@@ -86,22 +55,19 @@ impl Waterfall {
 
     /// The figures of each stage; empty where nothing was recorded.
     pub fn summary(&self) -> Vec<StageSummary> {
-        Stage::ALL
-            .iter()
-            .filter_map(|&stage| {
-                let times = self.stage(stage);
-                let figures = times.summary()?;
-                Some(StageSummary {
-                    stage,
-                    count: figures.count,
-                    negative: times.negative(),
-                    mean_us: figures.mean_us,
-                    p50_us: figures.p50_us,
-                    p99_us: figures.p99_us,
-                    unsupported_percentiles: unsupported_percentiles(figures.count, &[50, 99]),
-                })
+        let figures = Stage::VARIANTS.iter().zip(&self.stages).map(|(&stage, times)| {
+            let figures = times.summary()?;
+            Some(StageSummary {
+                stage,
+                count: figures.count,
+                negative: times.negative(),
+                mean_us: figures.mean_us,
+                p50_us: figures.p50_us,
+                p99_us: figures.p99_us,
+                unsupported_percentiles: unsupported_percentiles(figures.count, &[50, 99]),
             })
-            .collect()
+        });
+        figures.flatten().collect()
     }
 }
 
@@ -135,7 +101,7 @@ mod tests {
         waterfall.record(Stage::HandedOver, 300, 10);
         let summary = waterfall.summary();
         assert_eq!(
-            summary.iter().map(|row| row.stage.name()).collect::<Vec<_>>(),
+            summary.iter().map(|row| row.stage.into()).collect::<Vec<&str>>(),
             ["handed_over", "fetched"]
         );
         assert_eq!(summary.iter().map(|row| row.mean_us).sum::<f64>(), 1000.0);

@@ -1,14 +1,12 @@
 //! Cutting the stream of messages into batches at the commit interval.
 
 use tokio::sync::mpsc;
-use tokio::sync::mpsc::error::TrySendError;
 
 use super::payload::Payload;
 use s3mq_clock::Anchor;
 use s3mq_queue::Batch;
 
-/// Where a batch is cut off although its interval isn't over, unless a producer is told otherwise: it is
-/// what a PUT and the memory of both roles should hold.
+/// The most that a batch grows to by default: what a PUT and the memory of both roles should hold.
 pub const MAX_BATCH_BYTES: usize = 32 << 20;
 
 /// How long after a try that found no room the next one comes.
@@ -23,7 +21,6 @@ pub(super) struct Cutter {
     pub held_up_ns: u64,
     pub anchor: Anchor,
     pub batches: mpsc::Sender<Batch>,
-    pub message_bytes: usize,
     /// The most that a batch grows to.
     pub max_batch_bytes: usize,
     pub interval_ns: u64,
@@ -45,7 +42,7 @@ impl Cutter {
 
     /// Adds a message; waits for the queue only where the batch is as large as it may become.
     pub(super) fn push(&mut self, payload: &mut Payload, due_us: i64) -> Result<(), Gone> {
-        if self.batch.bytes() + self.message_bytes > self.max_batch_bytes && !self.batch.is_empty() {
+        if self.batch.bytes() + payload.message_bytes() > self.max_batch_bytes && !self.batch.is_empty() {
             self.cut()?;
         }
         self.batch.push_with(|values| payload.write(due_us, values));
@@ -62,14 +59,16 @@ impl Cutter {
             self.start_interval(now_ns);
             return Ok(());
         }
-        match self.batches.try_reserve() {
-            Ok(permit) => permit.send(take(&mut self.batch, &self.anchor, self.handed_over_us)),
-            Err(TrySendError::Full(())) => {
-                self.boundary_ns = now_ns + RETRY_NS;
-                return Ok(());
-            }
-            Err(TrySendError::Closed(())) => return Err(Gone),
+        if self.batches.is_closed() {
+            return Err(Gone);
         }
+        // Nobody else sends, so that there is still room when it is sent.
+        if self.batches.capacity() == 0 {
+            self.boundary_ns = now_ns + RETRY_NS;
+            return Ok(());
+        }
+        let batch = self.take();
+        self.batches.try_send(batch).map_err(|_| Gone)?;
         self.start_interval(now_ns);
         Ok(())
     }
@@ -79,7 +78,7 @@ impl Cutter {
         if self.batch.is_empty() {
             return Ok(());
         }
-        let batch = take(&mut self.batch, &self.anchor, self.handed_over_us);
+        let batch = self.take();
         let waits_from_ns = s3mq_clock::monotonic_ns();
         let sent = self.batches.blocking_send(batch).map_err(|_| Gone);
         self.held_up_ns += s3mq_clock::monotonic_ns() - waits_from_ns;
@@ -91,13 +90,13 @@ impl Cutter {
         let grid_ns = self.interval_ns;
         self.boundary_ns = self.grid_start_ns + ((now_ns - self.grid_start_ns) / grid_ns + 1) * grid_ns;
     }
-}
 
-/// Takes a batch, closed now, and leaves an empty one with room for as much.
-fn take(batch: &mut Batch, anchor: &Anchor, handed_over_us: i64) -> Batch {
-    let mut successor = Batch::with_capacity(batch.len(), batch.bytes());
-    // A batch may be cut in the middle of what is handed over at once.
-    successor.handed_over_at(handed_over_us);
-    batch.sealed_at(anchor.now_us());
-    std::mem::replace(batch, successor)
+    /// Takes the batch, closed now, and leaves an empty one with room for as much.
+    fn take(&mut self) -> Batch {
+        let mut successor = Batch::with_capacity(self.batch.len(), self.batch.bytes());
+        // A batch may be cut in the middle of what is handed over at once.
+        successor.handed_over_at(self.handed_over_us);
+        self.batch.sealed_at(self.anchor.now_us());
+        std::mem::replace(&mut self.batch, successor)
+    }
 }

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use super::Schedule;
 use super::arrivals::Arrival;
 use super::pacer::Pacer;
 use super::payload::{Padding, Payload};
 use super::timeline::Timeline;
-use crate::stop::stop;
 use crate::units::Rate;
 use s3mq_clock::Anchor;
 use s3mq_queue::Batch;
@@ -17,7 +17,6 @@ use s3mq_queue::Batch;
 /// The pacer's work for `messages` that are all due already, so that it doesn't wait: their text, how late each was
 /// handed over, the batch.
 pub fn hand_over(rate: Rate, messages: u64) -> Option<Batch> {
-    let (_stopper, stop) = stop();
     let (sender, mut batches) = mpsc::channel(1);
     let (intervals, _) = mpsc::unbounded_channel();
     let anchor = Anchor::now();
@@ -32,7 +31,7 @@ pub fn hand_over(rate: Rate, messages: u64) -> Option<Batch> {
         timeline: Timeline::new(&anchor, long, intervals),
         payload: Payload::new(None, Padding::Text, 1),
         anchor,
-        stop,
+        stop: CancellationToken::new(),
         batches: sender,
     }
     .run();

@@ -1,10 +1,8 @@
 //! The producer role: an open loop that sends messages when they are due, whatever the store does.
 //!
-//! A pacer thread hands messages over on an absolute schedule and cuts them into batches at the
-//! commit interval; the [queue](s3mq_queue) uploads and commits them. When the store is slower than
-//! the schedule, batches grow (up to [`Config::max_batch_bytes`]) and messages are handed over late, which
-//! `send_delay` shows; their stamps stay those of the schedule, so that a consumer sees the wait as
-//! latency. Nothing is re-timed.
+//! A pacer thread hands messages over on an absolute schedule and cuts them into batches; the [queue](s3mq_queue) commits
+//! them. When the store is slower than the schedule, batches grow (up to [`Config::max_batch_bytes`]) and messages are
+//! handed over late, with the stamps of the schedule: a consumer sees the wait as latency.
 
 mod arrivals;
 mod cutter;
@@ -17,10 +15,10 @@ mod timeline;
 use std::time::Duration;
 
 use tokio::sync::mpsc::{self, Sender, UnboundedSender};
+use tokio_util::sync::CancellationToken;
 
 use crate::events::{Event, ProducerSummary, Requests, SentInterval, StoreStalls};
-use crate::machine::Effort;
-use crate::stop::Stop;
+use crate::machine::ResourceUsage;
 use crate::units::{Rate, Seconds};
 use s3mq_clock::Anchor;
 use s3mq_queue::storage::Purpose;
@@ -31,7 +29,7 @@ use s3mq_queue::{
 
 pub use arrivals::Arrival;
 pub use cutter::MAX_BATCH_BYTES;
-use notices::{Counted, Notices};
+use notices::Notices;
 use pacer::{Paced, Pacer};
 pub use payload::{Padding, Payload, STAMP_BYTES};
 use timeline::Timeline;
@@ -107,7 +105,12 @@ impl Config {
     }
 
     /// A pacer whose schedule starts now.
-    fn pacer(&self, stop: Stop, batches: Sender<Batch>, ended: UnboundedSender<SentInterval>) -> Pacer {
+    fn pacer(
+        &self,
+        stop: CancellationToken,
+        batches: Sender<Batch>,
+        ended: UnboundedSender<SentInterval>,
+    ) -> Pacer {
         Pacer {
             schedule: self.schedule,
             start_ns: s3mq_clock::monotonic_ns(),
@@ -123,24 +126,24 @@ impl Config {
     }
 }
 
-/// Runs a producer until everything is sent and committed, or until it is told to stop; then it
-/// commits what it has handed over.
+/// Runs a producer until everything is sent and committed, or `stop` is cancelled; then it commits what it has handed
+/// over.
 ///
 /// # Errors
 /// What ended the queue.
 pub async fn run(
     config: Config,
     lake: &Lake,
-    stop: Stop,
-    mut tell: impl FnMut(Event),
+    stop: CancellationToken,
+    mut report: impl FnMut(Event),
 ) -> Result<ProducerSummary, QueueError> {
-    let (notice, told) = mpsc::unbounded_channel();
-    let mut notices = Notices::new(told);
+    let (notice, received) = mpsc::unbounded_channel();
+    let mut notices = Notices::new(received);
     // The table exists and the connections are warm before the schedule starts.
     let mut queue = Producer::open(lake, config.options(notice)).await?;
     let opened =
         Opened { by: queue.epoch(), cold_open: queue.cold_open(), requests: lake.store().requests() };
-    tell(Event::Ready);
+    report(Event::Ready);
 
     let (sender, mut batches) = mpsc::channel(1);
     let (intervals, mut ended) = mpsc::unbounded_channel();
@@ -158,21 +161,21 @@ pub async fn run(
                 }
                 None => break,
             },
-            Some(interval) = ended.recv() => tell(Event::Sent(interval)),
+            Some(interval) = ended.recv() => report(Event::Sent(interval)),
             _ = tick.tick() => {
-                notices.take(&mut tell);
+                notices.take(&mut report);
                 let unanswered_seconds = lake.store().availability().unanswered().as_secs_f64();
-                tell(Event::Progress { messages, unanswered_seconds });
+                report(Event::Progress { messages, unanswered_seconds });
             }
         }
     }
     let paced = pacer.await.map_err(|error| QueueError::TaskEnded(error.to_string()))?;
     while let Ok(interval) = ended.try_recv() {
-        tell(Event::Sent(interval));
+        report(Event::Sent(interval));
     }
     let appended = queue.finish().await?;
-    notices.take(&mut tell);
-    Ok(summary(&config, lake, opened, paced, appended, notices.counted(), stop.is_set()))
+    notices.take(&mut report);
+    Ok(summary(&config, lake, opened, paced, appended, notices, stop.is_cancelled()))
 }
 
 /// A producer that was ready.
@@ -189,7 +192,7 @@ fn summary(
     opened: Opened,
     paced: Paced,
     appended: Appended,
-    counted: Counted,
+    notices: Notices,
     is_stopped: bool,
 ) -> ProducerSummary {
     let requests = lake.store().requests().since(&opened.requests);
@@ -212,7 +215,7 @@ fn summary(
         committed: appended.messages,
         sending_seconds,
         achieved_rate: (sending_seconds > 0.0).then(|| paced.handed_over as f64 / sending_seconds),
-        send_delay: paced.send_delay.and_then(|delays| delays.summary()),
+        send_delay: paced.send_delay,
         held_up_seconds: paced.held_up_ns as f64 / 1e9,
         files: appended.files,
         file_bytes: appended.file_bytes,
@@ -221,11 +224,11 @@ fn summary(
         conflicts: appended.conflicts,
         wasted_data_puts: requests.attempts(Purpose::DataPut).saturating_sub(appended.files),
         wasted_commit_puts: requests.attempts(Purpose::CommitPut).saturating_sub(appended.commits),
-        commit_time: counted.commit_time,
+        commit_time: notices.commit_times.summary(),
         cold_open_seconds: opened.cold_open.as_secs_f64(),
-        checkpoints: counted.checkpoints,
-        checkpoint_requests: counted.checkpoint_requests,
-        effort: Effort::so_far(),
+        checkpoints: notices.checkpoints,
+        checkpoint_requests: notices.checkpoint_requests,
+        resources: ResourceUsage::so_far(),
         interrupted: is_stopped && paced.handed_over < planned,
         store_server: lake.store().server(),
         wall_clock_step_us: config.anchor.wall_clock_step_us(),

@@ -1,44 +1,36 @@
-//! What the queue told of its commits and checkpoints, for the summary.
+//! What the queue reported of its commits and checkpoints, for the summary.
 
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::events::{CheckpointCounts, Event, LatencySummary, Mark, MarkKind, Requests};
+use crate::events::{CheckpointCounts, Event, Mark, MarkKind, Requests};
 use crate::measure::Latencies;
 use s3mq_queue::{Checkpoint, CheckpointOutcome, Notice};
 
-/// Counts what is told.
+/// Counts what is reported.
 #[derive(Debug)]
 pub(super) struct Notices {
-    told: UnboundedReceiver<Notice>,
-    commit_times: Latencies,
-    checkpoints: CheckpointCounts,
-    checkpoint_requests: Requests,
-}
-
-/// All that was told.
-#[derive(Debug)]
-pub(super) struct Counted {
-    pub(super) commit_time: Option<LatencySummary>,
+    received: UnboundedReceiver<Notice>,
+    pub(super) commit_times: Latencies,
     pub(super) checkpoints: CheckpointCounts,
     pub(super) checkpoint_requests: Requests,
 }
 
 impl Notices {
-    pub(super) fn new(told: UnboundedReceiver<Notice>) -> Self {
+    pub(super) fn new(received: UnboundedReceiver<Notice>) -> Self {
         Self {
-            told,
+            received,
             commit_times: Latencies::default(),
             checkpoints: CheckpointCounts::default(),
             checkpoint_requests: Requests::default(),
         }
     }
 
-    /// Takes in what has been told since; gives the event of each checkpoint to `tell`.
-    pub(super) fn take(&mut self, mut tell: impl FnMut(Event)) {
-        while let Ok(notice) = self.told.try_recv() {
+    /// Counts what came since; reports each checkpoint as an event.
+    pub(super) fn take(&mut self, mut report: impl FnMut(Event)) {
+        while let Ok(notice) = self.received.try_recv() {
             match notice {
                 Notice::Committed { took_us, .. } => self.commit_times.record(took_us, 1),
-                Notice::Checkpoint(checkpoint) => tell(Event::Mark(self.checkpoint(&checkpoint))),
+                Notice::Checkpoint(checkpoint) => report(Event::Mark(self.checkpoint(&checkpoint))),
             }
         }
     }
@@ -59,14 +51,6 @@ impl Notices {
             seconds: checkpoint.seconds,
             bytes: checkpoint.requests.rows.iter().map(|row| row.bytes_sent).sum(),
             outcome: checkpoint.outcome,
-        }
-    }
-
-    pub(super) fn counted(self) -> Counted {
-        Counted {
-            commit_time: self.commit_times.summary(),
-            checkpoints: self.checkpoints,
-            checkpoint_requests: self.checkpoint_requests,
         }
     }
 }

@@ -1,23 +1,18 @@
 //! The open-loop pacer: hands messages over when they are due and cuts them into batches.
 //!
-//! It runs on a thread of its own, so that nothing the runtime does can delay it, and sleeps to
-//! absolute deadlines, so that being late once doesn't shift the rest. Waking once a millisecond, it
-//! hands over all messages that have become due, in one go; a message is therefore handed over up to a
-//! millisecond after it was due, which is recorded (`send_delay`), not hidden.
-//!
-//! After a pause (the process was stopped, the machine slept) everything that has become due
-//! meanwhile is handed over at once, with the stamps it should have had: the rate isn't capped to catch
-//! up gently, because nothing of the schedule is ever moved.
+//! It has a thread of its own and sleeps to absolute deadlines, so that being late once doesn't shift the rest. Each
+//! millisecond it hands over all messages that have become due; `send_delay` shows how late. Nothing is re-timed: what
+//! became due in a pause is handed over at once after it, with the stamps that it should have had.
 
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use super::Schedule;
 use super::arrivals::{Arrival, Arrivals};
 use super::cutter::Cutter;
 use super::payload::Payload;
 use super::timeline::Timeline;
-use crate::measure::{Latencies, Run};
-use crate::stop::Stop;
+use crate::measure::{LatencySummary, Run};
 use crate::units::Rate;
 use s3mq_clock::Anchor;
 use s3mq_queue::Batch;
@@ -40,7 +35,7 @@ pub(super) struct Pacer {
     pub timeline: Timeline,
     pub payload: Payload,
     pub anchor: Anchor,
-    pub stop: Stop,
+    pub stop: CancellationToken,
     pub batches: mpsc::Sender<Batch>,
 }
 
@@ -50,7 +45,7 @@ pub(super) struct Paced {
     /// From the start to the last hand-over.
     pub elapsed_ns: u64,
     /// From due to hand-over; `None` without a schedule.
-    pub send_delay: Option<Latencies>,
+    pub send_delay: Option<LatencySummary>,
     /// How long it waited for room in the queue.
     pub held_up_ns: u64,
 }
@@ -69,7 +64,6 @@ impl Pacer {
             handed_over_us: 0,
             held_up_ns: 0,
             anchor: self.anchor.clone(),
-            message_bytes: self.payload.message_bytes(),
             max_batch_bytes: self.max_batch_bytes,
             interval_ns: self.interval_ns.max(1),
             grid_start_ns,
@@ -96,7 +90,7 @@ impl Pacer {
         let until_ns = self.start_ns + rate.due_us(messages) as u64 * 1_000 + self.grace_ns;
         let mut delay = Run::default();
         let mut last_ns = self.start_ns;
-        while arrivals.index() < messages && !self.stop.is_set() {
+        while arrivals.index() < messages && !self.stop.is_cancelled() {
             let now_ns = s3mq_clock::monotonic_ns();
             if now_ns > until_ns {
                 break;
@@ -139,28 +133,23 @@ impl Pacer {
         Paced {
             handed_over: arrivals.index(),
             elapsed_ns: last_ns - self.start_ns,
-            send_delay: Some(self.timeline.delays()),
+            send_delay: self.timeline.delays().summary(),
             held_up_ns: 0,
         }
     }
 
     fn flood(mut self, cutter: &mut Cutter, messages: u64, until_ns: u64) -> Paced {
         let (mut next, mut now_ns) = (0, s3mq_clock::monotonic_ns());
-        while next < messages && now_ns < until_ns && !self.stop.is_set() {
+        while next < messages && now_ns < until_ns && !self.stop.is_cancelled() {
             let stamp_us = self.anchor.at_us(now_ns);
             self.timeline.advance(now_ns);
             cutter.hand_over_at(stamp_us);
             let chunk = FLOOD_CHUNK.min(messages - next);
-            for _ in 0..chunk {
-                if cutter.push(&mut self.payload, stamp_us).is_err() {
-                    return Paced {
-                        handed_over: next,
-                        elapsed_ns: now_ns - self.start_ns,
-                        send_delay: None,
-                        held_up_ns: 0,
-                    };
-                }
-                next += 1;
+            let pushed =
+                (0..chunk).take_while(|_| cutter.push(&mut self.payload, stamp_us).is_ok()).count() as u64;
+            next += pushed;
+            if pushed < chunk {
+                break;
             }
             self.timeline.record(None, chunk);
             now_ns = s3mq_clock::monotonic_ns();
@@ -177,7 +166,6 @@ mod tests {
     use super::*;
     use crate::producer::cutter::MAX_BATCH_BYTES;
     use crate::producer::payload::Padding;
-    use crate::stop::stop;
 
     fn paced(rate: Rate, messages: u64) -> Schedule {
         Schedule::Paced { rate, messages, arrival: Arrival::Uniform, seed: 0 }
@@ -187,8 +175,8 @@ mod tests {
         schedule: Schedule,
         interval_ms: u64,
         batches: mpsc::Sender<Batch>,
-    ) -> (Pacer, crate::stop::Stopper) {
-        let (stopper, stop) = stop();
+    ) -> (Pacer, CancellationToken) {
+        let stop = CancellationToken::new();
         let anchor = Anchor::now();
         let (intervals, _) = mpsc::unbounded_channel();
         let timeline = Timeline::new(&anchor, std::time::Duration::from_secs(1), intervals);
@@ -201,31 +189,31 @@ mod tests {
             grace_ns: 60_000_000_000,
             payload: Payload::new(None, Padding::Text, 1),
             anchor,
-            stop,
+            stop: stop.clone(),
             batches,
         };
-        (pacer, stopper)
+        (pacer, stop)
     }
 
     #[test]
     fn exactly_the_messages_of_the_schedule_are_handed_over() {
         let (sender, mut batches) = mpsc::channel(1000);
         let schedule = paced("5000".parse().unwrap(), 321);
-        let (pacer, _stopper) = pacer(schedule, 10, sender);
+        let (pacer, _stop) = pacer(schedule, 10, sender);
         let paced = pacer.run();
         let mut count = 0;
         while let Ok(batch) = batches.try_recv() {
             count += batch.len();
         }
         assert_eq!((paced.handed_over, count), (321, 321));
-        assert_eq!(paced.send_delay.unwrap().count(), 321);
+        assert_eq!(paced.send_delay.unwrap().count, 321);
     }
 
     #[test]
     fn one_message_in_a_long_interval_is_handed_over_at_once() {
         let (sender, mut batches) = mpsc::channel(1);
         let schedule = paced("0.001".parse().unwrap(), 1);
-        let (pacer, _stopper) = pacer(schedule, 3_600_000, sender);
+        let (pacer, _stop) = pacer(schedule, 3_600_000, sender);
         assert_eq!(pacer.run().handed_over, 1);
         assert_eq!(batches.try_recv().unwrap().len(), 1);
     }
@@ -234,7 +222,7 @@ mod tests {
     fn a_full_queue_makes_batches_larger_and_loses_nothing() {
         let (sender, mut batches) = mpsc::channel(1);
         let schedule = paced("100000".parse().unwrap(), 20_000);
-        let (pacer, _stopper) = pacer(schedule, 5, sender);
+        let (pacer, _stop) = pacer(schedule, 5, sender);
         let pacer = std::thread::spawn(move || pacer.run());
         let mut sizes = Vec::new();
         while let Some(batch) = batches.blocking_recv() {
@@ -251,7 +239,7 @@ mod tests {
     fn a_schedule_that_can_not_be_kept_ends_after_its_grace() {
         let (sender, mut batches) = mpsc::channel(1);
         let schedule = paced("1000".parse().unwrap(), 1_000);
-        let (mut pacer, _stopper) = pacer(schedule, 5, sender);
+        let (mut pacer, _stop) = pacer(schedule, 5, sender);
         // A thirty-second of a batch each; the queue takes a tenth of what is due.
         pacer.payload = Payload::new(Some(MAX_BATCH_BYTES / 32), Padding::Text, 1);
         pacer.grace_ns = 50_000_000;
@@ -269,7 +257,7 @@ mod tests {
     #[test]
     fn a_flood_has_no_schedule_and_ends_at_its_count() {
         let (sender, mut batches) = mpsc::channel(1000);
-        let (pacer, _stopper) = pacer(Schedule::Flood { messages: 12_345 }, 1, sender);
+        let (pacer, _stop) = pacer(Schedule::Flood { messages: 12_345 }, 1, sender);
         let paced = pacer.run();
         let mut count = 0;
         while let Ok(batch) = batches.try_recv() {
@@ -282,7 +270,7 @@ mod tests {
     #[test]
     fn a_flood_is_cut_where_a_batch_is_full() {
         let (sender, mut batches) = mpsc::channel(1000);
-        let (mut pacer, _stopper) = pacer(Schedule::Flood { messages: 2_500 }, 3_600_000, sender);
+        let (mut pacer, _stop) = pacer(Schedule::Flood { messages: 2_500 }, 3_600_000, sender);
         pacer.max_batch_bytes = 1_000 * pacer.payload.message_bytes();
         pacer.run();
         let sizes: Vec<_> = std::iter::from_fn(|| batches.try_recv().ok()).map(|batch| batch.len()).collect();
@@ -293,10 +281,10 @@ mod tests {
     fn it_stops_when_told_and_hands_over_what_was_due() {
         let (sender, mut batches) = mpsc::channel(1000);
         let schedule = paced("1000".parse().unwrap(), 1_000_000);
-        let (pacer, stopper) = pacer(schedule, 10, sender);
+        let (pacer, stop) = pacer(schedule, 10, sender);
         let pacer = std::thread::spawn(move || pacer.run());
         std::thread::sleep(std::time::Duration::from_millis(100));
-        stopper.stop();
+        stop.cancel();
         let handed_over = pacer.join().unwrap().handed_over;
         let mut count = 0;
         while let Ok(batch) = batches.try_recv() {

@@ -1,8 +1,5 @@
-//! What a message is made of: its due time as text, and padding where a size is asked for.
-//!
-//! The stamp is UTF-8 decimal Unix seconds with six decimals, `1724403133.066217`, so that any consumer
-//! of the field's benchmarks can read it. Then, where the message is to be longer, one space and
-//! padding.
+//! What a message is made of: its due time as decimal Unix seconds, `1724403133.066217`, and, where it is to be longer,
+//! one space and padding.
 
 use clap::ValueEnum;
 use rand::rngs::SmallRng;

@@ -9,7 +9,7 @@ use crate::machine::rss_bytes;
 use crate::measure::Latencies;
 use s3mq_clock::Anchor;
 
-/// Counts hand-overs and tells of each interval when it is over.
+/// Counts hand-overs and reports each interval when it is over.
 #[derive(Debug)]
 pub(super) struct Timeline {
     anchor: Anchor,
@@ -61,12 +61,12 @@ impl Timeline {
         delays
     }
 
-    /// Tells of the interval as far as it went, and gives the delays in it.
+    /// Reports the interval as far as it went.
     fn end(&mut self) {
         let delays = std::mem::take(&mut self.delays);
         self.ended_delays.merge(&delays);
         let messages = std::mem::take(&mut self.messages);
-        // Nobody listening is nobody's loss.
+        // A role that has ended doesn't listen any more.
         let _ = self.ended.send(SentInterval {
             index: self.index,
             messages,

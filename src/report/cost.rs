@@ -1,13 +1,12 @@
-//! What a rate costs in requests, from a price table and what was counted on the wire.
-//!
-//! Only attempts between "ready" and the end are priced as running cost: opening the table happens once.
-//! Failed attempts are priced too, as a store charges for most of them. Transfer out of the region is not
-//! counted. The idle cost is calculated from the polling policy, not measured: nothing is sent, so the
-//! consumer asks at its longest pause and lists the log every five seconds.
+//! What a rate costs in requests, from a price table and the attempts that were counted on the wire between "ready" and
+//! the end. Failed attempts are priced too, as a store charges for most of them; transfer out of the region is not.
+
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use s3mq_queue::storage::{Purpose, Requests};
+use crate::events::{ProducerSummary, Requests};
+use s3mq_queue::storage::Purpose;
 use s3mq_server::read_toml;
 
 /// Prices of a store, in US dollars. As a file (TOML), every field but `name` and `as_of` is a number.
@@ -38,31 +37,20 @@ impl Default for Prices {
     }
 }
 
-/// What is wrong with a price table.
-#[derive(Debug, thiserror::Error)]
-pub enum PricesError {
-    /// It isn't TOML, or lacks a field.
-    #[error("{0}")]
-    Format(String),
-    /// A price that is none.
-    #[error("`{0}` must be a number, 0 or more")]
-    Price(&'static str),
-}
-
 impl Prices {
     /// Reads a price table.
     ///
     /// # Errors
     /// What is wrong with it, on one line.
-    pub fn parse(text: &str) -> Result<Self, PricesError> {
-        let prices: Self = read_toml(text).map_err(PricesError::Format)?;
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let prices: Self = read_toml(text)?;
         for (name, price) in [
             ("put_list_per_million", prices.put_list_per_million),
             ("get_per_million", prices.get_per_million),
             ("storage_gb_month", prices.storage_gb_month),
         ] {
             if !price.is_finite() || price < 0.0 {
-                return Err(PricesError::Price(name));
+                return Err(format!("`{name}` must be a number, 0 or more"));
             }
         }
         Ok(prices)
@@ -89,25 +77,6 @@ impl Prices {
     }
 }
 
-/// What was seen of a rate while it ran.
-#[derive(Clone, Copy, Debug)]
-pub struct Usage<'a> {
-    /// The producer's attempts while it ran.
-    pub producer: &'a Requests,
-    /// The consumer's.
-    pub consumer: &'a Requests,
-    /// The attempts of the producer's checkpoints.
-    pub checkpoints: &'a Requests,
-    /// For how long, in seconds.
-    pub seconds: f64,
-    /// Messages that were committed.
-    pub messages: u64,
-    /// Bytes of data files.
-    pub file_bytes: u64,
-    /// The consumer's longest pause between two questions, in seconds.
-    pub idle_pause_seconds: f64,
-}
-
 /// Costs in US dollars.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Cost {
@@ -128,20 +97,28 @@ const HOURS_A_MONTH: f64 = 730.0;
 const IDLE_LIST_SECONDS: f64 = 5.0;
 
 impl Cost {
-    /// What this use would cost.
-    pub fn of(prices: &Prices, usage: &Usage<'_>) -> Self {
-        let spent = prices.of(usage.producer) + prices.of(usage.consumer) + prices.of(usage.checkpoints);
-        let seconds = usage.seconds.max(1e-9);
+    /// What a rate cost, and what a consumer would while it asks once each `idle_pause` and nothing is sent.
+    pub fn of(
+        prices: &Prices,
+        producer: &ProducerSummary,
+        consumer: &Requests,
+        idle_pause: Duration,
+    ) -> Self {
+        let spent: f64 = [&producer.running_requests, consumer, &producer.checkpoint_requests]
+            .into_iter()
+            .map(|requests| prices.of(requests))
+            .sum();
+        let seconds = producer.sending_seconds.max(1e-9);
         let requests_usd_per_hour = spent / seconds * 3600.0;
         let month_seconds = HOURS_A_MONTH * 3600.0;
-        let idle_second = prices.get_per_million / 1e6 / usage.idle_pause_seconds.max(1e-9)
+        let idle_second = prices.get_per_million / 1e6 / idle_pause.as_secs_f64().max(1e-9)
             + prices.put_list_per_million / 1e6 / IDLE_LIST_SECONDS;
         Self {
             requests_usd_per_hour,
             requests_usd_per_month: requests_usd_per_hour * HOURS_A_MONTH,
-            requests_usd_per_million_messages: (usage.messages > 0)
-                .then(|| spent / usage.messages as f64 * 1e6),
-            storage_usd_per_month: usage.file_bytes as f64 / seconds * month_seconds / 1e9
+            requests_usd_per_million_messages: (producer.committed > 0)
+                .then(|| spent / producer.committed as f64 * 1e6),
+            storage_usd_per_month: producer.file_bytes as f64 / seconds * month_seconds / 1e9
                 * prices.storage_gb_month,
             idle_usd_per_month: idle_second * month_seconds,
         }
@@ -151,6 +128,7 @@ impl Cost {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::tests::nothing_measured;
     use s3mq_queue::storage::RequestRow;
 
     fn requests(rows: &[(Purpose, u64)]) -> Requests {
@@ -167,27 +145,24 @@ mod tests {
     #[test]
     fn a_second_of_ten_commits_costs_what_it_should() {
         // 20 PUTs, 25 GETs a second: 100 + 10 millionths of a dollar.
-        let (producer, consumer) = (
-            requests(&[(Purpose::DataPut, 10), (Purpose::CommitPut, 10)]),
-            requests(&[(Purpose::CommitGetHit, 10), (Purpose::CommitGetMiss, 5), (Purpose::DataGet, 10)]),
-        );
-        let usage = Usage {
-            producer: &producer,
-            consumer: &consumer,
-            checkpoints: &Requests::default(),
-            seconds: 1.0,
-            messages: 10_000,
+        let producer = ProducerSummary {
+            running_requests: requests(&[(Purpose::DataPut, 10), (Purpose::CommitPut, 10)]),
+            sending_seconds: 1.0,
+            committed: 10_000,
             file_bytes: 1_000,
-            idle_pause_seconds: 0.01,
+            ..nothing_measured().producer
         };
-        let cost = Cost::of(&Prices::default(), &usage);
+        let consumer =
+            requests(&[(Purpose::CommitGetHit, 10), (Purpose::CommitGetMiss, 5), (Purpose::DataGet, 10)]);
+        let of = |producer| Cost::of(&Prices::default(), producer, &consumer, Duration::from_millis(10));
+        let cost = of(&producer);
         assert!((cost.requests_usd_per_hour - 0.000_110 * 3600.0).abs() < 1e-9, "{cost:?}");
         assert!((cost.requests_usd_per_month - 0.396 * 730.0).abs() < 1e-6);
         assert!((cost.requests_usd_per_million_messages.unwrap() - 0.011).abs() < 1e-12);
         // 100 GETs and a fifth of a LIST a second.
         assert!((cost.idle_usd_per_month - (40e-6 + 1e-6) * 730.0 * 3600.0).abs() < 1e-9);
-        let checkpoints = requests(&[(Purpose::Checkpoint, 2), (Purpose::CommitGetHit, 25)]);
-        let with_checkpoints = Cost::of(&Prices::default(), &Usage { checkpoints: &checkpoints, ..usage });
+        let checkpoint_requests = requests(&[(Purpose::Checkpoint, 2), (Purpose::CommitGetHit, 25)]);
+        let with_checkpoints = of(&ProducerSummary { checkpoint_requests, ..producer.clone() });
         let more = with_checkpoints.requests_usd_per_hour - cost.requests_usd_per_hour;
         assert!((more - 0.000_020 * 3600.0).abs() < 1e-9, "{more}");
         assert!((cost.storage_usd_per_month - 1_000.0 * 730.0 * 3600.0 / 1e9 * 0.023).abs() < 1e-9);
@@ -200,7 +175,7 @@ mod tests {
         for broken in
             ["", "x", &text.replace("0.4", "-0.4"), &text.replace("0.4", "nan"), &format!("{text}more = 1")]
         {
-            let error = Prices::parse(broken).unwrap_err().to_string();
+            let error = Prices::parse(broken).unwrap_err();
             assert!(!error.contains('\n'), "{error}");
         }
     }

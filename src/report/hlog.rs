@@ -1,19 +1,22 @@
-//! `{rate}.hlog`: an HdrHistogram interval log, which the tools of that family read.
-//!
-//! One line an interval and tag: `tag=e2e` is from due to delivered, and one tag a stage. Values are
-//! microseconds; the warm-up is left out. Logs of several hosts add up: [`merge_hlogs`]. Format:
+//! `{rate}.hlog`: an HdrHistogram interval log, which the tools of that family read. One line an interval and tag:
+//! `tag=e2e` is from due to delivered, and one tag a stage, in microseconds; the warm-up is left out. Format:
 //! <https://github.com/HdrHistogram/HdrHistogram>, `HistogramLogWriter`, version 1.3.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::io::{self, Write};
+use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hdrhistogram::Histogram;
-use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
-use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
+use hdrhistogram::serialization::interval_log::{
+    IntervalLogIterator, IntervalLogWriterBuilder, IntervalLogWriterError, LogEntry, Tag,
+};
+use hdrhistogram::serialization::{Deserializer, V2DeflateSerializer};
 
 use crate::measure::{Latencies, Sample, Stage};
+use strum::VariantArray;
 
 /// The tag of the whole way of a message.
 const WHOLE: &str = "e2e";
@@ -51,8 +54,8 @@ impl<W: Write> Hlog<W> {
             )?;
         }
         self.line(WHOLE, start_us, length_us, &sample.latencies)?;
-        for stage in Stage::ALL {
-            self.line(stage.name(), start_us, length_us, sample.stages.stage(stage))?;
+        for &stage in Stage::VARIANTS {
+            self.line(stage.into(), start_us, length_us, sample.stages.stage(stage))?;
         }
         self.inner.flush()
     }
@@ -62,18 +65,14 @@ impl<W: Write> Hlog<W> {
         if histogram.is_empty() {
             return Ok(());
         }
-        let mut bytes = Vec::new();
-        self.serializer
-            .serialize(histogram, &mut bytes)
-            .map_err(|error| io::Error::other(error.to_string()))?;
-        writeln!(
-            self.inner,
-            "Tag={tag},{:.3},{:.3},{:.3},{}",
-            start_us as f64 / 1e6,
-            length_us as f64 / 1e6,
-            histogram.max() as f64,
-            BASE64.encode(bytes)
-        )
+        let [start, length] = [start_us, length_us].map(|us| Duration::from_micros(us.max(0) as u64));
+        IntervalLogWriterBuilder::new()
+            .begin_log_with(&mut self.inner, &mut self.serializer)?
+            .write_histogram(histogram, start, length, Tag::new(tag))
+            .map_err(|error| match error {
+                IntervalLogWriterError::IoError(error) => error,
+                IntervalLogWriterError::SerializeError(error) => io::Error::other(error.to_string()),
+            })
     }
 
     /// Gives the file back, for finishing.
@@ -82,64 +81,44 @@ impl<W: Write> Hlog<W> {
     }
 }
 
-impl<W: Write> std::fmt::Debug for Hlog<W> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Hlog")
-    }
-}
-
-/// What is wrong with a log.
-#[derive(Debug, thiserror::Error)]
-pub enum HlogError {
-    /// A line isn't of the format.
-    #[error("it is no HdrHistogram interval log")]
-    Format,
-    /// A histogram in it can't be read.
-    #[error("a histogram of tag {tag} can't be read: {detail}")]
-    Histogram {
-        /// Which tag's.
-        tag: String,
-        /// What is wrong.
-        detail: String,
-    },
-}
-
-/// Adds the histograms of several logs up, by tag, in the order of a message's way; other tags follow.
+/// Adds the histograms of several logs up, by tag, in the order of a message's stages; other tags follow.
 ///
 /// # Errors
 /// Which log (its index) can't be read, and why.
-pub fn merge_hlogs(logs: &[Vec<u8>]) -> Result<Vec<(String, Latencies)>, (usize, HlogError)> {
+pub fn merge_hlogs(logs: &[Vec<u8>]) -> Result<Vec<(String, Latencies)>, (usize, String)> {
     let mut merged: BTreeMap<String, Latencies> = BTreeMap::new();
     for (index, log) in logs.iter().enumerate() {
         add_log(log, &mut merged).map_err(|error| (index, error))?;
     }
     let rank = |tag: &str| match tag {
         WHOLE => 0,
-        tag => Stage::ALL.iter().position(|stage| stage.name() == tag).map_or(usize::MAX, |rank| rank + 1),
+        tag => {
+            Stage::VARIANTS.iter().position(|&stage| tag == <&str>::from(stage)).map_or(usize::MAX, |i| i + 1)
+        }
     };
     let mut merged: Vec<_> = merged.into_iter().collect();
     merged.sort_by_key(|(tag, _)| rank(tag));
     Ok(merged)
 }
 
-fn add_log(log: &[u8], merged: &mut BTreeMap<String, Latencies>) -> Result<(), HlogError> {
+fn add_log(log: &[u8], merged: &mut BTreeMap<String, Latencies>) -> Result<(), String> {
+    const NO_LOG: &str = "it is no HdrHistogram interval log";
     let mut deserializer = Deserializer::new();
     let mut any = false;
     for entry in IntervalLogIterator::new(log) {
         any = true;
-        let LogEntry::Interval(interval) = entry.map_err(|_| HlogError::Format)? else {
+        let LogEntry::Interval(interval) = entry.map_err(|_| NO_LOG)? else {
             continue;
         };
-        let tag = interval.tag().map_or(WHOLE, |tag| tag.as_str()).to_owned();
-        let unreadable = |detail: String| HlogError::Histogram { tag: tag.clone(), detail };
-        let bytes =
-            BASE64.decode(interval.encoded_histogram()).map_err(|error| unreadable(error.to_string()))?;
+        let tag = interval.tag().map_or(WHOLE, |tag| tag.as_str());
+        let unreadable = |detail: &dyn Display| format!("a histogram of tag {tag} can't be read: {detail}");
+        let bytes = BASE64.decode(interval.encoded_histogram()).map_err(|error| unreadable(&error))?;
         let histogram: Histogram<u64> =
-            deserializer.deserialize(&mut bytes.as_slice()).map_err(|error| unreadable(error.to_string()))?;
-        let latencies = merged.entry(tag.clone()).or_default();
-        latencies.add_histogram(&histogram).map_err(|error| unreadable(error.to_string()))?;
+            deserializer.deserialize(&mut bytes.as_slice()).map_err(|error| unreadable(&error))?;
+        let latencies = merged.entry(tag.to_owned()).or_default();
+        latencies.add_histogram(&histogram).map_err(|error| unreadable(&error))?;
     }
-    if any { Ok(()) } else { Err(HlogError::Format) }
+    if any { Ok(()) } else { Err(NO_LOG.to_owned()) }
 }
 
 #[cfg(test)]

@@ -1,10 +1,5 @@
-//! `{rate}.intervals.csv`: the timeline, a row an interval.
-//!
-//! Both roles cut their timelines at the same instants (whole intervals since the clock anchor they
-//! share), so that what was sent and what was received in an interval can stand in one row. The
-//! percentiles are of that interval alone. Seconds with six decimals; empty where nothing was measured.
-
-use std::collections::HashMap;
+//! `{rate}.intervals.csv`: the timeline, a row an interval. Both roles cut their timelines at whole intervals since the
+//! clock anchor that they share. Percentiles are of the interval alone; empty where nothing was measured.
 
 use crate::events::{ReceivedInterval, SentInterval};
 use crate::measure::{LatencySummary, Percentiles};
@@ -36,107 +31,96 @@ pub struct TimelineRow {
     pub consumer_rss_bytes: u64,
 }
 
-/// Lays both timelines side by side; an interval that only one of them has, or neither, has zeros.
-/// `checkpoints` are the intervals in which one began.
+/// Lays both timelines side by side, from the first interval of `sent` on; an interval that only one of them has, or
+/// neither, has zeros. `checkpoints` are the intervals in which one began.
 pub fn join(
     interval_seconds: f64,
     sent: &[SentInterval],
     received: &[ReceivedInterval],
     checkpoints: &[i64],
 ) -> Vec<TimelineRow> {
-    let indices = sent.iter().map(|row| row.index).chain(received.iter().map(|row| row.index));
     // The consumer is there before the producer; the timeline begins with what is sent.
-    let Some(first) = sent.iter().map(|row| row.index).min() else {
+    let Some(first) = sent.iter().map(|interval| interval.index).min() else {
         return Vec::new();
     };
-    let last = indices.max().unwrap_or(first);
-    // Looked up, not searched for: a long run has many intervals.
-    let (mut sent_of, mut received_of) = (HashMap::<_, Vec<_>>::new(), HashMap::<_, Vec<_>>::new());
-    for row in sent {
-        sent_of.entry(row.index).or_default().push(row);
+    let indices = sent.iter().map(|interval| interval.index);
+    let last = indices.chain(received.iter().map(|interval| interval.index)).max().unwrap_or(first);
+    let mut rows = vec![TimelineRow::default(); (last - first + 1) as usize];
+    let place = |index: i64| usize::try_from(index - first).ok();
+    for interval in sent {
+        if let Some(row) = place(interval.index).and_then(|place| rows.get_mut(place)) {
+            row.sent += interval.messages;
+            row.send_delay = row.send_delay.take().or_else(|| interval.send_delay.clone());
+            row.producer_rss_bytes = interval.rss_bytes;
+        }
     }
-    for row in received {
-        received_of.entry(row.index).or_default().push(row);
-    }
-    let (mut sent_total, mut received_total, mut lag_us) = (0, 0, None);
-    (first..=last)
-        .map(|index| {
-            let sent = sent_of.remove(&index).unwrap_or_default();
-            let received = received_of.remove(&index).unwrap_or_default();
-            let count = |counts: u64, total: &mut u64| {
-                *total += counts;
-                counts
-            };
-            let row_sent = count(sent.iter().map(|row| row.messages).sum(), &mut sent_total);
-            let row_received = count(received.iter().map(|row| row.messages).sum(), &mut received_total);
-            let told = received.iter().filter_map(|row| row.lag_us).next_back();
-            // While nothing comes, what came last grows older.
-            lag_us = told.or(lag_us.map(|lag: i64| lag + (interval_seconds * 1e6) as i64));
-            TimelineRow {
-                time_from_start_seconds: (index - first + 1) as f64 * interval_seconds,
-                sent: row_sent,
-                received: row_received,
-                backlog: sent_total.saturating_sub(received_total),
-                latency: received.iter().find_map(|row| row.latency.clone()),
-                percentiles_us: received
-                    .iter()
-                    .map(|row| row.percentiles_us.clone())
-                    .find(|us| !us.is_empty())
-                    .unwrap_or_default(),
-                lag_us,
-                send_delay: sent.iter().find_map(|row| row.send_delay.clone()),
-                checkpoints: checkpoints.iter().filter(|&&begun| begun == index).count() as u64,
-                producer_rss_bytes: sent.last().map_or(0, |row| row.rss_bytes),
-                consumer_rss_bytes: received.last().map_or(0, |row| row.rss_bytes),
+    for interval in received {
+        if let Some(row) = place(interval.index).and_then(|place| rows.get_mut(place)) {
+            row.received += interval.messages;
+            if row.latency.is_none() {
+                row.latency.clone_from(&interval.latency);
+                row.percentiles_us.clone_from(&interval.percentiles_us);
             }
-        })
-        .collect()
+            row.lag_us = interval.lag_us.or(row.lag_us);
+            row.consumer_rss_bytes = interval.rss_bytes;
+        }
+    }
+    for &index in checkpoints {
+        if let Some(row) = place(index).and_then(|place| rows.get_mut(place)) {
+            row.checkpoints += 1;
+        }
+    }
+    let (mut backlog, mut lag_us) = (0_i64, None);
+    for (index, row) in rows.iter_mut().enumerate() {
+        row.time_from_start_seconds = (index + 1) as f64 * interval_seconds;
+        backlog += row.sent as i64 - row.received as i64;
+        row.backlog = backlog.max(0) as u64;
+        // While nothing comes, what came last grows older.
+        lag_us = row.lag_us.or(lag_us.map(|lag: i64| lag + (interval_seconds * 1e6) as i64));
+        row.lag_us = lag_us;
+    }
+    rows
 }
 
 /// The bytes of the file, with these percentiles.
 pub fn intervals_csv(percentiles: &Percentiles, rows: &[TimelineRow]) -> Vec<u8> {
     let mut writer = csv::Writer::from_writer(Vec::new());
-    let before = ["time_from_start", "sent", "received"].map(str::to_owned);
-    let after = [
-        "max",
-        "backlog",
-        "lag",
-        "send_delay_p50",
-        "send_delay_p99",
-        "send_delay_max",
-        "checkpoints",
-        "producer_rss_bytes",
-        "consumer_rss_bytes",
-    ]
-    .map(str::to_owned);
+    let header = columns(percentiles, &TimelineRow::default()).into_iter().map(|(name, _)| name);
     // Writing to memory can't fail.
-    let _ = writer.write_record(before.into_iter().chain(percentiles.names()).chain(after));
+    let _ = writer.write_record(header);
     for row in rows {
-        let bytes = |bytes: u64| if bytes > 0 { bytes.to_string() } else { String::new() };
-        let seconds = |us: Option<i64>| us.map_or_else(String::new, |us| format!("{:.6}", us as f64 / 1e6));
-        let figure = |summary: &Option<LatencySummary>, figure: fn(&LatencySummary) -> u64| {
-            seconds(summary.as_ref().map(|summary| figure(summary) as i64))
-        };
-        let chosen = percentiles
-            .iter()
-            .enumerate()
-            .map(|(index, _)| seconds(row.percentiles_us.get(index).map(|&us| us as i64)));
-        let before =
-            [format!("{:.6}", row.time_from_start_seconds), row.sent.to_string(), row.received.to_string()];
-        let after = [
-            figure(&row.latency, |l| l.max_us),
-            row.backlog.to_string(),
-            seconds(row.lag_us),
-            figure(&row.send_delay, |l| l.p50_us),
-            figure(&row.send_delay, |l| l.p99_us),
-            figure(&row.send_delay, |l| l.max_us),
-            row.checkpoints.to_string(),
-            bytes(row.producer_rss_bytes),
-            bytes(row.consumer_rss_bytes),
-        ];
-        let _ = writer.write_record(before.into_iter().chain(chosen).chain(after));
+        let _ = writer.write_record(columns(percentiles, row).into_iter().map(|(_, value)| value));
     }
     writer.into_inner().unwrap_or_default()
+}
+
+fn columns(percentiles: &Percentiles, row: &TimelineRow) -> Vec<(String, String)> {
+    let count = |name: &str, count: u64| (name.to_owned(), count.to_string());
+    let bytes =
+        |name: &str, bytes: u64| (name.to_owned(), if bytes > 0 { bytes.to_string() } else { String::new() });
+    let seconds = |name: &str, us: Option<i64>| {
+        (name.to_owned(), us.map_or_else(String::new, |us| format!("{:.6}", us as f64 / 1e6)))
+    };
+    let (latency, delay) = (row.latency.as_ref(), row.send_delay.as_ref());
+    let mut columns = vec![
+        ("time_from_start".to_owned(), format!("{:.6}", row.time_from_start_seconds)),
+        count("sent", row.sent),
+        count("received", row.received),
+    ];
+    let chosen = percentiles.names().enumerate();
+    columns.extend(chosen.map(|(i, name)| seconds(&name, row.percentiles_us.get(i).map(|&us| us as i64))));
+    columns.extend([
+        seconds("max", latency.map(|latency| latency.max_us as i64)),
+        count("backlog", row.backlog),
+        seconds("lag", row.lag_us),
+        seconds("send_delay_p50", delay.map(|delay| delay.p50_us as i64)),
+        seconds("send_delay_p99", delay.map(|delay| delay.p99_us as i64)),
+        seconds("send_delay_max", delay.map(|delay| delay.max_us as i64)),
+        count("checkpoints", row.checkpoints),
+        bytes("producer_rss_bytes", row.producer_rss_bytes),
+        bytes("consumer_rss_bytes", row.consumer_rss_bytes),
+    ]);
+    columns
 }
 
 #[cfg(test)]

@@ -1,24 +1,12 @@
 //! What grows with a table's log where anything does, for people: commit, discovery and cold-open time,
 //! checkpoints, memory.
 
+use crate::events::CheckpointOutcome;
 use crate::measure::{LatencySummary, Stage, StageSummary};
 use crate::units::grouped;
 
 use super::step::StepReport;
-use super::table::{aligned, marked_ms};
-
-const HEADER: [&str; 10] = [
-    "rate/s",
-    "versions",
-    "commit p50 ms",
-    "p99 ms",
-    "discovered p50 ms",
-    "p99 ms",
-    "open ms",
-    "checkpoints",
-    "s each",
-    "RSS growth",
-];
+use super::table::{aligned, or_dash, percentile_ms};
 
 /// Right-aligned columns under a header, one row a rate; where a field has two values, the producer's first.
 /// `preload_versions` is what each table was aged by.
@@ -27,7 +15,7 @@ pub fn log_age_table(preload_versions: u64, steps: &[StepReport]) -> String {
         0 => "log age:\n".to_owned(),
         versions => format!("log age, each table preloaded with {} versions:\n", grouped(versions)),
     };
-    text.push_str(&aligned(std::iter::once(HEADER.map(str::to_owned)).chain(steps.iter().map(row))));
+    text.push_str(&aligned(steps.iter().map(row)));
     for step in steps {
         let counts = step.producer.checkpoints;
         for (count, how) in [
@@ -50,39 +38,37 @@ pub(super) fn discovered(step: &StepReport) -> Option<&StageSummary> {
 
 /// Mean length of the checkpoints that were made, in seconds; `None` where none was.
 fn checkpoint_seconds(step: &StepReport) -> Option<f64> {
-    let made: Vec<_> = step.marks.iter().filter(|mark| mark.is_made()).map(|mark| mark.seconds).collect();
-    (!made.is_empty()).then(|| made.iter().sum::<f64>() / made.len() as f64)
+    let made = step.marks.iter().filter(|mark| mark.outcome == CheckpointOutcome::Made);
+    let seconds: Vec<_> = made.map(|mark| mark.seconds).collect();
+    (!seconds.is_empty()).then(|| seconds.iter().sum::<f64>() / seconds.len() as f64)
 }
 
-fn row(step: &StepReport) -> [String; 10] {
+fn row(step: &StepReport) -> [(&'static str, String); 10] {
     let (producer, consumer) = (&step.producer, &step.consumer);
-    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let versions =
+        consumer.last_version.map(|last| format!("{}-{}", grouped(consumer.first_version), grouped(last)));
     let commit = |percentile, figure: fn(&LatencySummary) -> u64| {
         let time = producer.commit_time.as_ref();
-        or_dash(time.map(|time| marked_ms(&time.unsupported_percentiles, percentile, figure(time))))
+        or_dash(time.map(|time| percentile_ms(&time.unsupported_percentiles, percentile, figure(time))))
     };
     let discovered = |percentile, figure: fn(&StageSummary) -> u64| {
-        or_dash(
-            discovered(step)
-                .map(|stage| marked_ms(&stage.unsupported_percentiles, percentile, figure(stage))),
-        )
+        let stage = discovered(step);
+        or_dash(stage.map(|stage| percentile_ms(&stage.unsupported_percentiles, percentile, figure(stage))))
     };
-    let opened = |seconds: Option<f64>| or_dash(seconds.map(|seconds| format!("{:.1}", seconds * 1e3)));
-    let growth = |growth: Option<f64>| or_dash(growth.map(|growth| format!("{:+.1}%", growth * 100.0)));
+    let opened = [Some(producer.cold_open_seconds), consumer.cold_open_seconds]
+        .map(|seconds| or_dash(seconds.map(|seconds| format!("{:.1}", seconds * 1e3))));
+    let growth = [step.rss_growth.producer, step.rss_growth.consumer]
+        .map(|growth| or_dash(growth.map(|growth| format!("{:+.1}%", growth * 100.0))));
     [
-        step.rate.to_string(),
-        or_dash(
-            consumer
-                .last_version
-                .map(|last| format!("{}-{}", grouped(consumer.first_version), grouped(last))),
-        ),
-        commit(50, |time| time.p50_us),
-        commit(99, |time| time.p99_us),
-        discovered(50, |stage| stage.p50_us),
-        discovered(99, |stage| stage.p99_us),
-        format!("{} {}", opened(Some(producer.cold_open_seconds)), opened(consumer.cold_open_seconds)),
-        grouped(producer.checkpoints.made),
-        or_dash(checkpoint_seconds(step).map(|seconds| format!("{seconds:.2}"))),
-        format!("{} {}", growth(step.rss_growth.producer), growth(step.rss_growth.consumer)),
+        ("rate/s", step.rate.to_string()),
+        ("versions", or_dash(versions)),
+        ("commit p50 ms", commit(50, |time| time.p50_us)),
+        ("p99 ms", commit(99, |time| time.p99_us)),
+        ("discovered p50 ms", discovered(50, |stage| stage.p50_us)),
+        ("p99 ms", discovered(99, |stage| stage.p99_us)),
+        ("open ms", opened.join(" ")),
+        ("checkpoints", grouped(producer.checkpoints.made)),
+        ("s each", or_dash(checkpoint_seconds(step).map(|seconds| format!("{seconds:.2}")))),
+        ("RSS growth", growth.join(" ")),
     ]
 }

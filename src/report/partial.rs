@@ -74,10 +74,8 @@ pub fn prepare_directory(directory: &Path) -> io::Result<()> {
 /// # Errors
 /// When it can't be created or written to; the message names the directory.
 pub fn prepare_file(file: &Path) -> io::Result<()> {
-    match file.parent() {
-        Some(directory) if !directory.as_os_str().is_empty() => prepare_directory(directory),
-        _ => prepare_directory(Path::new(".")),
-    }
+    let directory = file.parent().filter(|directory| !directory.as_os_str().is_empty());
+    prepare_directory(directory.unwrap_or(Path::new(".")))
 }
 
 /// Keeps a second bench off a directory for results for as long as the file is open, however it comes to be
@@ -88,13 +86,10 @@ pub fn prepare_file(file: &Path) -> io::Result<()> {
 pub fn lock_directory(directory: &Path) -> io::Result<File> {
     let lock = File::open(directory).map_err(|error| named(directory, &error))?;
     match lock.try_lock() {
-        Err(TryLockError::WouldBlock) => Err(named(
-            directory,
-            &io::Error::new(
-                io::ErrorKind::WouldBlock,
-                "another bench writes its results there; choose another, or wait",
-            ),
-        )),
+        Err(TryLockError::WouldBlock) => {
+            let held = "another bench writes its results there; choose another, or wait";
+            Err(named(directory, &io::Error::new(io::ErrorKind::WouldBlock, held)))
+        }
         // A file system without locks can't keep anybody off.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(lock),
     }
@@ -105,10 +100,7 @@ pub fn lock_directory(directory: &Path) -> io::Result<File> {
 /// # Errors
 /// When it can't be renamed; the message names it.
 pub fn promote(target: &Path) -> io::Result<()> {
-    match fs::rename(partial_name(target), target) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(named(target, &error)),
-        _ => Ok(()),
-    }
+    unless_missing(target, fs::rename(partial_name(target), target))
 }
 
 /// Marks a file that another process finished as partial after all; nothing where there is none.
@@ -116,10 +108,7 @@ pub fn promote(target: &Path) -> io::Result<()> {
 /// # Errors
 /// When it can't be renamed; the message names it.
 pub fn demote(target: &Path) -> io::Result<()> {
-    match fs::rename(target, partial_name(target)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(named(target, &error)),
-        _ => Ok(()),
-    }
+    unless_missing(target, fs::rename(target, partial_name(target)))
 }
 
 /// Removes a file of an earlier run, whole or partial; nothing where there is none.
@@ -127,13 +116,17 @@ pub fn demote(target: &Path) -> io::Result<()> {
 /// # Errors
 /// When it is there and can't be removed; the message names it.
 pub fn discard(target: &Path) -> io::Result<()> {
-    for path in [partial_name(target), target.to_owned()] {
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(named(&path, &error)),
-            _ => {}
-        }
+    [partial_name(target), target.to_owned()]
+        .iter()
+        .try_for_each(|path| unless_missing(path, fs::remove_file(path)))
+}
+
+/// The error that names the file, unless the file isn't there.
+fn unless_missing(path: &Path, done: io::Result<()>) -> io::Result<()> {
+    match done {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(named(path, &error)),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 fn partial_name(target: &Path) -> PathBuf {

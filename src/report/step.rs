@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use strum::IntoStaticStr;
 
 use crate::config::{DeadlineArgs, MessageArgs, PollArgs, RunArgs};
 use crate::events::{ConsumerSummary, Mark, ProducerSummary};
@@ -11,8 +12,9 @@ use crate::report::cost::{Cost, Prices};
 use crate::units::{Rate, Seconds};
 
 /// What a rate's figures say of the store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Outcome {
     /// It carries this rate.
     Sustained,
@@ -22,18 +24,6 @@ pub enum Outcome {
     Collapsed,
     /// Committed messages were lost, unreadable, doubled or reordered.
     Lossy,
-}
-
-impl Outcome {
-    /// As it is written.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Sustained => "sustained",
-            Self::Degrading => "degrading",
-            Self::Collapsed => "collapsed",
-            Self::Lossy => "lossy",
-        }
-    }
 }
 
 /// An outcome and what it was found from.
@@ -50,7 +40,7 @@ pub struct Verdict {
 impl std::fmt::Display for Verdict {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mark = if self.harness_bound { " (harness-bound)" } else { "" };
-        write!(f, "{}{mark}", self.outcome.name())
+        write!(f, "{}{mark}", <&str>::from(self.outcome))
     }
 }
 
@@ -80,7 +70,7 @@ pub struct RunInfo {
     /// How the consumer polled.
     #[serde(flatten)]
     pub poll: PollArgs,
-    /// Pause between two questions of the fixed policy; the expected cadence of the adaptive one.
+    /// Pause between two polls of the fixed policy; the expected commit interval of the adaptive one.
     pub poll_interval_ms: f64,
     /// Whether bodies were left out of request signatures.
     pub unsigned_payload: bool,
@@ -115,7 +105,7 @@ pub struct FaultRules {
 /// The deadlines of a run, in seconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Deadlines {
-    /// Of requests, and of a silence of the store.
+    /// Of requests, and of an outage of the store.
     #[serde(flatten)]
     pub requests: DeadlineArgs,
     /// Of the consumer's catching up.

@@ -25,21 +25,24 @@ fn columns(info: &RunInfo, step: &StepReport) -> Vec<(String, String)> {
     let (producer, consumer) = (&step.producer, &step.consumer);
     let latency = consumer.latency.as_ref();
     let since_handed_over = consumer.latency_since_handed_over.as_ref();
+    let (commit, discovered) = (producer.commit_time.as_ref(), discovered(step));
+    let text = |name: &str, text: &str| (name.to_owned(), text.to_owned());
     let count = |name: &str, count: u64| (name.to_owned(), count.to_string());
-    let seconds = |us: Option<f64>| us.map_or_else(String::new, |us| format!("{:.6}", us / 1e6));
-    let share = |share: Option<f64>| share.map_or_else(String::new, |share| format!("{share:.4}"));
-    let chosen = info.run.percentiles.percentiles.iter().map(|percentile| {
-        let found = consumer.percentiles.iter().find(|chosen| chosen.percentile == percentile);
-        (format!("p{percentile}"), seconds(found.map(|chosen| chosen.us as f64)))
-    });
-
-    let longest_stall_seconds =
-        producer.store_stalls.longest_seconds.max(consumer.store_stalls.longest_seconds);
+    let seconds = |name: &str, seconds: Option<f64>| {
+        (name.to_owned(), seconds.map_or_else(String::new, |seconds| format!("{seconds:.6}")))
+    };
+    let us = |name: &str, us: Option<u64>| seconds(name, us.map(|us| us as f64 / 1e6));
+    let share = |name: &str, share: Option<f64>| {
+        (name.to_owned(), share.map_or_else(String::new, |share| format!("{share:.4}")))
+    };
+    let achieved = producer.achieved_rate.map_or_else(String::new, |rate| format!("{rate:.3}"));
+    let longest_stall = producer.store_stalls.longest_seconds.max(consumer.store_stalls.longest_seconds);
+    let lists = producer.requests.attempts(Purpose::List) + consumer.requests.attempts(Purpose::List);
 
     let mut columns = vec![
-        ("rate".to_owned(), step.rate.to_string()),
-        ("verdict".to_owned(), step.verdict.outcome.name().to_owned()),
-        ("harness_bound".to_owned(), step.verdict.harness_bound.to_string()),
+        text("rate", &step.rate.to_string()),
+        text("verdict", step.verdict.outcome.into()),
+        text("harness_bound", &step.verdict.harness_bound.to_string()),
         count("planned", producer.planned),
         count("committed", producer.committed),
         count("received", consumer.received),
@@ -49,25 +52,25 @@ fn columns(info: &RunInfo, step: &StepReport) -> Vec<(String, String)> {
         count("out_of_order", consumer.integrity.out_of_order()),
         count("unreadable", consumer.unreadable),
         count("negative_latencies", consumer.negative_latencies),
-        (
-            "achieved_rate".to_owned(),
-            producer.achieved_rate.map_or_else(String::new, |rate| format!("{rate:.3}")),
-        ),
+        text("achieved_rate", &achieved),
         count("measured", latency.map_or(0, |latency| latency.count)),
     ];
-    columns.extend(chosen);
+    columns.extend(info.run.percentiles.percentiles.iter().map(|percentile| {
+        let found = consumer.percentiles.iter().find(|chosen| chosen.percentile == percentile);
+        us(&format!("p{percentile}"), found.map(|chosen| chosen.us))
+    }));
     columns.extend([
-        ("max".to_owned(), seconds(latency.map(|latency| latency.max_us as f64))),
-        ("mean".to_owned(), seconds(latency.map(|latency| latency.mean_us))),
-        ("handed_over_p50".to_owned(), seconds(since_handed_over.map(|latency| latency.p50_us as f64))),
-        ("handed_over_p99".to_owned(), seconds(since_handed_over.map(|latency| latency.p99_us as f64))),
-        ("send_delay_p99".to_owned(), seconds(producer.send_delay.as_ref().map(|delay| delay.p99_us as f64))),
-        ("commit_p50".to_owned(), seconds(producer.commit_time.as_ref().map(|time| time.p50_us as f64))),
-        ("commit_p99".to_owned(), seconds(producer.commit_time.as_ref().map(|time| time.p99_us as f64))),
-        ("discovered_p50".to_owned(), seconds(discovered(step).map(|stage| stage.p50_us as f64))),
-        ("discovered_p99".to_owned(), seconds(discovered(step).map(|stage| stage.p99_us as f64))),
-        ("producer_cold_open".to_owned(), seconds(Some(producer.cold_open_seconds * 1e6))),
-        ("consumer_cold_open".to_owned(), seconds(consumer.cold_open_seconds.map(|seconds| seconds * 1e6))),
+        us("max", latency.map(|latency| latency.max_us)),
+        seconds("mean", latency.map(|latency| latency.mean_us / 1e6)),
+        us("handed_over_p50", since_handed_over.map(|latency| latency.p50_us)),
+        us("handed_over_p99", since_handed_over.map(|latency| latency.p99_us)),
+        us("send_delay_p99", producer.send_delay.as_ref().map(|delay| delay.p99_us)),
+        us("commit_p50", commit.map(|time| time.p50_us)),
+        us("commit_p99", commit.map(|time| time.p99_us)),
+        us("discovered_p50", discovered.map(|stage| stage.p50_us)),
+        us("discovered_p99", discovered.map(|stage| stage.p99_us)),
+        seconds("producer_cold_open", Some(producer.cold_open_seconds)),
+        seconds("consumer_cold_open", consumer.cold_open_seconds),
         count("commits", producer.commits),
         count("commit_retries", producer.commit_retries),
         count("conflicts", producer.conflicts),
@@ -78,26 +81,23 @@ fn columns(info: &RunInfo, step: &StepReport) -> Vec<(String, String)> {
         count("commit_gets_hit", consumer.requests.attempts(Purpose::CommitGetHit)),
         count("commit_gets_miss", consumer.requests.attempts(Purpose::CommitGetMiss)),
         count("data_gets", consumer.requests.attempts(Purpose::DataGet)),
-        count("lists", producer.requests.attempts(Purpose::List) + consumer.requests.attempts(Purpose::List)),
+        count("lists", lists),
         count("checkpoints", producer.checkpoints.made),
         count("checkpoints_failed", producer.checkpoints.failed),
         count("checkpoint_requests", producer.checkpoint_requests.total()),
-        count("producer_peak_rss_bytes", producer.effort.peak_rss_bytes),
-        count("consumer_peak_rss_bytes", consumer.effort.peak_rss_bytes),
+        count("producer_peak_rss_bytes", producer.resources.peak_rss_bytes),
+        count("consumer_peak_rss_bytes", consumer.resources.peak_rss_bytes),
         count("producer_store_stalls", producer.store_stalls.count),
         count("consumer_store_stalls", consumer.store_stalls.count),
-        ("longest_store_stall".to_owned(), seconds(Some(longest_stall_seconds * 1e6))),
-        ("recovery".to_owned(), seconds(consumer.recovery_seconds.map(|seconds| seconds * 1e6))),
-        ("producer_rss_growth".to_owned(), share(step.rss_growth.producer)),
-        ("consumer_rss_growth".to_owned(), share(step.rss_growth.consumer)),
+        seconds("longest_store_stall", Some(longest_stall)),
+        seconds("recovery", consumer.recovery_seconds),
+        share("producer_rss_growth", step.rss_growth.producer),
+        share("consumer_rss_growth", step.rss_growth.consumer),
         // What was done on purpose: these are not figures of a store as it is.
-        (
-            "store_model".to_owned(),
-            info.store_model.as_ref().map_or_else(String::new, |model| model.name.clone()),
-        ),
-        ("delays".to_owned(), info.delays.clone()),
-        ("faults".to_owned(), info.faults.as_ref().map_or_else(String::new, |faults| faults.file.clone())),
-        ("store_server".to_owned(), producer.store_server.clone().unwrap_or_default()),
+        text("store_model", info.store_model.as_ref().map_or("", |model| &model.name)),
+        text("delays", &info.delays),
+        text("faults", info.faults.as_ref().map_or("", |faults| &faults.file)),
+        text("store_server", producer.store_server.as_deref().unwrap_or_default()),
     ]);
     columns
 }

@@ -1,4 +1,4 @@
-//! The table over the rates, for people.
+//! The tables over the rates, for people.
 
 use crate::measure::LatencySummary;
 use crate::units::grouped;
@@ -7,29 +7,13 @@ use s3mq_queue::storage::Purpose;
 use super::cost::Prices;
 use super::step::StepReport;
 
-const HEADER: [&str; 13] = [
-    "rate/s",
-    "sent",
-    "received",
-    "achieved/s",
-    "p50 ms",
-    "p75 ms",
-    "p85 ms",
-    "p95 ms",
-    "p99 ms",
-    "max ms",
-    "PUTs",
-    "GETs",
-    "verdict",
-];
-
 /// Stands before a percentile that too few samples support.
 const MARK: &str = "~";
 
 /// Right-aligned columns under a header, one row a rate; what was lost, doubled or reordered is spelled
 /// out below it.
 pub fn table(steps: &[StepReport]) -> String {
-    let mut text = aligned(std::iter::once(HEADER.map(str::to_owned)).chain(steps.iter().map(row)));
+    let mut text = aligned(steps.iter().map(row));
     if text.contains(MARK) {
         text.push_str(&format!(
             "{MARK} fewer than ten messages lie beyond this percentile: it says little\n"
@@ -45,24 +29,22 @@ pub fn table(steps: &[StepReport]) -> String {
 
 /// What each rate costs, under the name and date of the price table; one row a rate.
 pub fn cost_table(prices: &Prices, steps: &[StepReport]) -> String {
-    let header = ["rate/s", "$/hour", "$/month", "$/million messages", "storage $/month"].map(str::to_owned);
-    let dollars = |amount: f64| format!("{amount:.4}");
     let rows = steps.iter().map(|step| {
+        let cost = &step.cost;
+        let a_million = cost.requests_usd_per_million_messages.map(|cost| format!("{cost:.6}"));
         [
-            step.rate.to_string(),
-            dollars(step.cost.requests_usd_per_hour),
-            format!("{:.2}", step.cost.requests_usd_per_month),
-            step.cost
-                .requests_usd_per_million_messages
-                .map_or_else(|| "-".to_owned(), |cost| format!("{cost:.6}")),
-            format!("{:.2}", step.cost.storage_usd_per_month),
+            ("rate/s", step.rate.to_string()),
+            ("$/hour", format!("{:.4}", cost.requests_usd_per_hour)),
+            ("$/month", format!("{:.2}", cost.requests_usd_per_month)),
+            ("$/million messages", or_dash(a_million)),
+            ("storage $/month", format!("{:.2}", cost.storage_usd_per_month)),
         ]
     });
     let mut text = format!(
         "requests at the prices of {} as of {}, 1 producer, 1 consumer:\n",
         prices.name, prices.as_of
     );
-    text.push_str(&aligned(std::iter::once(header).chain(rows)));
+    text.push_str(&aligned(rows));
     if let Some(step) = steps.last() {
         let idle = step.cost.idle_usd_per_month;
         text.push_str(&format!(
@@ -72,14 +54,17 @@ pub fn cost_table(prices: &Prices, steps: &[StepReport]) -> String {
     text
 }
 
-/// Right-aligned columns.
-pub(super) fn aligned<const N: usize>(rows: impl Iterator<Item = [String; N]>) -> String {
+/// Right-aligned columns under their names.
+pub(super) fn aligned<const N: usize>(rows: impl Iterator<Item = [(&'static str, String); N]>) -> String {
     let rows: Vec<_> = rows.collect();
+    let header = rows.first().map(|row| row.each_ref().map(|(name, _)| (*name).to_owned()));
+    let lines: Vec<_> =
+        header.into_iter().chain(rows.into_iter().map(|row| row.map(|cell| cell.1))).collect();
     let widths: [usize; N] =
-        std::array::from_fn(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0));
+        std::array::from_fn(|column| lines.iter().map(|line| line[column].len()).max().unwrap_or(0));
     let mut text = String::new();
-    for row in &rows {
-        for (cell, width) in row.iter().zip(&widths) {
+    for line in &lines {
+        for (cell, width) in line.iter().zip(&widths) {
             text.push_str(&format!("{cell:>width$}  "));
         }
         text.truncate(text.trim_end().len());
@@ -88,23 +73,21 @@ pub(super) fn aligned<const N: usize>(rows: impl Iterator<Item = [String; N]>) -
     text
 }
 
-/// The `percentile` of `latency`, which is `us`, in milliseconds; marked where too few samples support it.
-pub fn percentile_ms(latency: &LatencySummary, percentile: u8, us: u64) -> String {
-    marked_ms(&latency.unsupported_percentiles, percentile, us)
+pub(super) fn or_dash(text: Option<String>) -> String {
+    text.unwrap_or_else(|| "-".to_owned())
 }
 
-/// The same with the percentiles that too few samples support.
-pub(super) fn marked_ms(unsupported: &[u8], percentile: u8, us: u64) -> String {
+/// The `percentile`, which is `us`, in milliseconds; marked where it is among the unsupported ones.
+pub fn percentile_ms(unsupported: &[u8], percentile: u8, us: u64) -> String {
     let mark = if unsupported.contains(&percentile) { MARK } else { "" };
     format!("{mark}{:.1}", us as f64 / 1e3)
 }
 
-fn row(step: &StepReport) -> [String; 13] {
+fn row(step: &StepReport) -> [(&'static str, String); 13] {
     let (producer, consumer) = (&step.producer, &step.consumer);
-    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     let latency = consumer.latency.as_ref();
     let ms = |percentile, figure: fn(&LatencySummary) -> u64| {
-        or_dash(latency.map(|latency| percentile_ms(latency, percentile, figure(latency))))
+        or_dash(latency.map(|l| percentile_ms(&l.unsupported_percentiles, percentile, figure(l))))
     };
     let puts = producer.requests.attempts(Purpose::DataPut) + producer.requests.attempts(Purpose::CommitPut);
     let gets = [Purpose::CommitGetHit, Purpose::CommitGetMiss, Purpose::DataGet]
@@ -112,19 +95,19 @@ fn row(step: &StepReport) -> [String; 13] {
         .iter()
         .sum();
     [
-        step.rate.to_string(),
-        grouped(producer.committed),
-        grouped(consumer.received),
-        or_dash(producer.achieved_rate.map(|rate| format!("{rate:.1}"))),
-        ms(50, |l| l.p50_us),
-        ms(75, |l| l.p75_us),
-        ms(85, |l| l.p85_us),
-        ms(95, |l| l.p95_us),
-        ms(99, |l| l.p99_us),
-        or_dash(latency.map(|l| format!("{:.1}", l.max_us as f64 / 1e3))),
-        grouped(puts),
-        grouped(gets),
-        step.verdict.to_string(),
+        ("rate/s", step.rate.to_string()),
+        ("sent", grouped(producer.committed)),
+        ("received", grouped(consumer.received)),
+        ("achieved/s", or_dash(producer.achieved_rate.map(|rate| format!("{rate:.1}")))),
+        ("p50 ms", ms(50, |l| l.p50_us)),
+        ("p75 ms", ms(75, |l| l.p75_us)),
+        ("p85 ms", ms(85, |l| l.p85_us)),
+        ("p95 ms", ms(95, |l| l.p95_us)),
+        ("p99 ms", ms(99, |l| l.p99_us)),
+        ("max ms", ms(100, |l| l.max_us)),
+        ("PUTs", grouped(puts)),
+        ("GETs", grouped(gets)),
+        ("verdict", step.verdict.to_string()),
     ]
 }
 

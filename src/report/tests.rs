@@ -1,18 +1,20 @@
 //! A rate of which nothing was measured, in every exporter.
 
+use std::time::Duration;
+
 use clap::Parser;
 use uuid::Uuid;
 
 use super::*;
 use crate::config::{DeadlineArgs, MessageArgs, PollArgs, RunArgs};
 use crate::events::{CheckpointCounts, ConsumerSummary, Ended, ProducerSummary, Requests, StoreStalls};
-use crate::machine::{Effort, Machine};
+use crate::machine::{Machine, ResourceUsage};
 use crate::measure::{Integrity, Percentiles, Sample};
 use crate::units::Seconds;
 use s3mq_queue::ProducerEpoch;
 
-fn nothing_measured() -> StepReport {
-    let effort = Effort { cpu_seconds: 0.0, peak_rss_bytes: 0, longest_pause_seconds: 0.0 };
+pub(super) fn nothing_measured() -> StepReport {
+    let resources = ResourceUsage { cpu_seconds: 0.0, peak_rss_bytes: 0, longest_pause_seconds: 0.0 };
     let (requests, prices) = (Requests::default(), Prices::default());
     let producer = ProducerSummary {
         by: ProducerEpoch { producer: 0, epoch: Uuid::nil() },
@@ -33,7 +35,7 @@ fn nothing_measured() -> StepReport {
         cold_open_seconds: 0.0,
         checkpoints: CheckpointCounts::default(),
         checkpoint_requests: requests.clone(),
-        effort,
+        resources,
         interrupted: false,
         store_server: None,
         wall_clock_step_us: 0,
@@ -55,7 +57,7 @@ fn nothing_measured() -> StepReport {
         lost_untracked: 0,
         lost_files: 0,
         retractions: 0,
-        integrity: Integrity::default(),
+        integrity: Integrity { streams: Vec::new() },
         cold_open_seconds: None,
         first_version: 0,
         last_version: None,
@@ -64,23 +66,14 @@ fn nothing_measured() -> StepReport {
         store_stalls: StoreStalls::default(),
         recovery_seconds: None,
         wall_clock_step_us: 0,
-        effort,
+        resources,
         requests: requests.clone(),
         running_requests: requests.clone(),
-    };
-    let usage = Usage {
-        producer: &requests,
-        consumer: &requests,
-        checkpoints: &requests,
-        seconds: producer.sending_seconds,
-        messages: 0,
-        file_bytes: 0,
-        idle_pause_seconds: 0.0,
     };
     StepReport {
         rate: "1".parse().unwrap(),
         verdict: Verdict { outcome: Outcome::Collapsed, harness_bound: false, reasons: Vec::new() },
-        cost: Cost::of(&prices, &usage),
+        cost: Cost::of(&prices, &producer, &requests, Duration::ZERO),
         unsent: 1,
         timeline_start_us: None,
         marks: Vec::new(),

@@ -75,14 +75,14 @@ fn measure(c: &mut Criterion) {
     });
     group.throughput(Throughput::Elements(1));
     group.bench_function("ledger, in order", |b| {
-        let (mut ledger, mut next) = (Ledger::default(), 0);
+        let (mut ledger, mut next) = (Ledger::new(false), 0);
         b.iter(|| {
             ledger.record(&0, next..next + 1_000);
             next += 1_000;
         });
     });
     group.bench_function("ledger, two swapped", |b| {
-        let (mut ledger, mut next) = (Ledger::default(), 0);
+        let (mut ledger, mut next) = (Ledger::new(false), 0);
         b.iter(|| {
             ledger.record(&0, next + 1_000..next + 2_000);
             ledger.record(&0, next..next + 1_000);

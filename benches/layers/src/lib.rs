@@ -47,9 +47,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use s3mq::CancellationToken;
 use s3mq::consumer::ConsumerError;
 use s3mq::producer::{Padding, Payload};
-use s3mq::stop::Stop;
 use s3mq::units::{Rate, Seconds};
 use s3mq_queue::storage::{Prefix, PrefixLock, StorageError, Store};
 use s3mq_queue::{ConsumerOptions, DataEncoding, ProducerOptions, QueueError};
@@ -177,14 +177,14 @@ pub async fn run(
     config: &Config,
     store: &Store,
     build: Build,
-    mut stop: Stop,
+    stop: CancellationToken,
     mut tell: impl FnMut(&str),
 ) -> Result<Report, LayersError> {
     let holder = format!("s3mq layers, process {}", std::process::id());
     let lock = PrefixLock::acquire(store, &config.prefix, &holder).await?;
     let measured = tokio::select! {
         measured = rounds::measure(config, store, &mut tell) => measured,
-        () = stop.wait() => Err(LayersError::Interrupted),
+        () = stop.cancelled() => Err(LayersError::Interrupted),
     };
     // A store that has died must not keep an interrupted run.
     let _ = tokio::time::timeout(Duration::from_secs(2), lock.release()).await;

@@ -102,7 +102,7 @@ async fn run(args: Args) -> Result<Exit, Failure> {
     }
     prepare_file(&args.output).map_err(|error| cannot_use("--output", &args.output, &error))?;
 
-    let mut stop = signals::watch(false)?;
+    let stop = signals::watch(false)?;
     let own = match remote {
         Some(_) => None,
         None => Some(OwnStore::start().await.map_err(failed)?),
@@ -122,7 +122,7 @@ async fn run(args: Args) -> Result<Exit, Failure> {
     let measured = async {
         let connected = tokio::select! {
             connected = connect => connected?,
-            () = stop.wait() => return Err(interrupted()),
+            () = stop.cancelled() => return Err(interrupted()),
         };
         let tell = |line: &str| {
             if !args.quiet {
@@ -180,7 +180,7 @@ impl Args {
             batch_messages: self.batch_messages,
             message_size,
             padding: self.message.payload,
-            data_encoding: self.message.encoding(),
+            data_encoding: self.message.data_encoding,
             seconds: self.seconds,
             rounds: usize::from(self.rounds),
             poll_interval: Duration::from_millis(self.poll_interval_ms),

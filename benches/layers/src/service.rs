@@ -9,11 +9,11 @@ use super::raw_loop::PATIENCE;
 use super::reading::Window;
 use super::task::Task;
 use super::{Job, JobKind, Layer, LayersError, Outcome};
+use s3mq::CancellationToken;
 use s3mq::consumer::{self, Sink};
 use s3mq::events::Event;
 use s3mq::measure::{PercentileRow, Percentiles, Sample};
 use s3mq::producer::{self, Arrival, MAX_BATCH_BYTES, Schedule};
-use s3mq::stop::stop;
 use s3mq_clock::Anchor;
 use s3mq_queue::{CheckpointBy, ConsumerOptions, Lake, Poll};
 
@@ -23,7 +23,7 @@ const NEVER: Duration = Duration::from_secs(3_600);
 /// Carries the job through the table of `lake`, which isn't there yet.
 pub(super) async fn run(lake: Lake, job: Job) -> Result<Outcome, LayersError> {
     let anchor = Anchor::now();
-    let (_stopper, stop) = stop();
+    let stop = CancellationToken::new();
     let (ready, is_ready) = oneshot::channel();
     let consumer = {
         let (lake, stop, config) = (lake.clone(), stop.clone(), consumer_config(&job, &anchor));
@@ -128,7 +128,7 @@ impl Watch {
 }
 
 impl Sink for Watch {
-    fn tell(&mut self, event: Event) {
+    fn report(&mut self, event: Event) {
         if let (Event::Ready, Some(ready)) = (event, self.ready.take()) {
             let _ = ready.send(());
         }

@@ -23,6 +23,7 @@ use parquet::arrow::{ArrowWriter, ProjectionMask};
 use parquet::basic::{Compression, Encoding};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
+use serde::Serialize;
 
 use super::batch::Batch;
 use super::table::{DATA, DIFF, PRODUCER, SEQ};
@@ -30,13 +31,14 @@ use super::table::{DATA, DIFF, PRODUCER, SEQ};
 mod guard;
 
 /// How the column `data` is encoded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[serde(rename_all = "snake_case")]
 pub enum DataEncoding {
-    /// PLAIN: every byte of every message is sent.
+    /// Every byte of every message
     #[default]
     Plain,
-    /// `DELTA_BYTE_ARRAY`: each message as what differs from the one before. Timestamps shrink to a
-    /// few bytes.
+    /// Each message as what differs from the one before (DELTA_BYTE_ARRAY)
     Prefix,
 }
 

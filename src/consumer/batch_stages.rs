@@ -1,13 +1,13 @@
-//! The way of a batch's messages, laid out into stages.
+//! Where the messages of a batch spent their time, stage by stage.
 
 use std::ops::Range;
 
 use crate::measure::{Meter, Run, Stage};
 use s3mq_queue::Stamps;
 
-/// Records where the messages of one batch spent their time. What all of them share is recorded once for
-/// all, what a run of them shares once for the run.
-pub(super) struct Way<'a> {
+/// Records the stages of one batch. What all its messages share is recorded once for all, what a run of them shares once
+/// for the run.
+pub(super) struct BatchStages<'a> {
     stamps: &'a Stamps,
     /// The run of `handed_over` that the current message is in.
     handed_over_run: usize,
@@ -18,7 +18,7 @@ pub(super) struct Way<'a> {
     measured: u64,
 }
 
-impl<'a> Way<'a> {
+impl<'a> BatchStages<'a> {
     pub(super) fn new(stamps: &'a Stamps) -> Self {
         Self {
             stamps,
@@ -35,59 +35,35 @@ impl<'a> Way<'a> {
     /// the same times.
     pub(super) fn record(&mut self, meter: &mut Meter, indices: Range<u64>, due_us: i64, received_us: i64) {
         self.measured += indices.end - indices.start;
-        let runs = &self.stamps.producer.handed_over;
+        let Stamps { producer, decoded_us, .. } = self.stamps;
         let mut index = indices.start;
         while index < indices.end {
-            while runs.get(self.handed_over_run + 1).is_some_and(|run| run.0 <= index) {
-                self.handed_over_run += 1;
-            }
-            let run_end =
-                runs.get(self.handed_over_run + 1).map_or(indices.end, |run| run.0.min(indices.end));
+            let next_run = loop {
+                match producer.handed_over.get(self.handed_over_run + 1) {
+                    Some(run) if run.0 <= index => self.handed_over_run += 1,
+                    run => break run,
+                }
+            };
+            let run_end = next_run.map_or(indices.end, |run| run.0.min(indices.end));
             // Where the producer didn't say, a message was handed over when its batch was closed.
             let handed_over_us =
-                runs.get(self.handed_over_run).map_or(self.stamps.producer.sealed_us, |run| run.1);
-            self.record_alike(meter, handed_over_us, due_us, received_us, run_end - index);
+                producer.handed_over.get(self.handed_over_run).map_or(producer.sealed_us, |run| run.1);
+            let count = run_end - index;
+            let ended = [
+                self.handed_over.add(handed_over_us - due_us, count),
+                self.sealed.add(producer.sealed_us - handed_over_us, count),
+                self.delivered.add(received_us - decoded_us, count),
+                self.since_handed_over.add(received_us - handed_over_us, count),
+            ];
+            record_runs(meter, ended);
             index = run_end;
-        }
-    }
-
-    fn record_alike(
-        &mut self,
-        meter: &mut Meter,
-        handed_over_us: i64,
-        due_us: i64,
-        received_us: i64,
-        count: u64,
-    ) {
-        let sealed_us = self.stamps.producer.sealed_us;
-        for (stage, run, us) in [
-            (Stage::HandedOver, &mut self.handed_over, handed_over_us - due_us),
-            (Stage::Sealed, &mut self.sealed, sealed_us - handed_over_us),
-            (Stage::Delivered, &mut self.delivered, received_us - self.stamps.decoded_us),
-        ] {
-            if let Some((us, count)) = run.add(us, count) {
-                meter.record_stage(stage, us, count);
-            }
-        }
-        if let Some((us, count)) = self.since_handed_over.add(received_us - handed_over_us, count) {
-            meter.record_since_handed_over(us, count);
         }
     }
 
     /// Records what is still pending: at the end of the batch, and before an interval ends.
     pub(super) fn settle(&mut self, meter: &mut Meter) {
-        for (stage, run) in [
-            (Stage::HandedOver, &mut self.handed_over),
-            (Stage::Sealed, &mut self.sealed),
-            (Stage::Delivered, &mut self.delivered),
-        ] {
-            if let Some((us, count)) = run.end() {
-                meter.record_stage(stage, us, count);
-            }
-        }
-        if let Some((us, count)) = self.since_handed_over.end() {
-            meter.record_since_handed_over(us, count);
-        }
+        let Self { handed_over, sealed, delivered, since_handed_over, .. } = self;
+        record_runs(meter, [handed_over, sealed, delivered, since_handed_over].map(Run::end));
         let Stamps { producer, commit_sent_us, discovered_us, fetched_us, decoded_us } = self.stamps;
         let measured = std::mem::take(&mut self.measured);
         for (stage, us) in [
@@ -103,12 +79,27 @@ impl<'a> Way<'a> {
     }
 }
 
+/// Records the runs that ended: of the stages handed over, sealed and delivered, and of the time since the hand-over.
+fn record_runs(meter: &mut Meter, ended: [Option<(i64, u64)>; 4]) {
+    let [handed_over, sealed, delivered, since_handed_over] = ended;
+    let stages = [(Stage::HandedOver, handed_over), (Stage::Sealed, sealed), (Stage::Delivered, delivered)];
+    for (stage, run) in stages {
+        if let Some((us, count)) = run {
+            meter.record_stage(stage, us, count);
+        }
+    }
+    if let Some((us, count)) = since_handed_over {
+        meter.record_since_handed_over(us, count);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use s3mq_queue::ProducerStamps;
+    use strum::VariantArray;
 
-    /// The means of the stages of one message whose way has these nine stamps after it was due.
+    /// The means of the stages of one message with these nine stamps after it was due.
     fn stages_of(at: [i64; 9]) -> Vec<f64> {
         let [
             handed_over_us,
@@ -124,10 +115,10 @@ mod tests {
         let producer =
             ProducerStamps { handed_over: vec![(0, handed_over_us)], sealed_us, encoded_us, stored_us };
         let stamps = Stamps { producer, commit_sent_us, discovered_us, fetched_us, decoded_us };
-        let (mut meter, mut way) = (Meter::new(0), Way::new(&stamps));
+        let (mut meter, mut stages_of_batch) = (Meter::new(0), BatchStages::new(&stamps));
         assert!(meter.record(0, delivered_us, 1));
-        way.record(&mut meter, 0..1, 0, delivered_us);
-        way.settle(&mut meter);
+        stages_of_batch.record(&mut meter, 0..1, 0, delivered_us);
+        stages_of_batch.settle(&mut meter);
         meter.into_total().stages.summary().iter().map(|stage| stage.mean_us).collect()
     }
 
@@ -135,12 +126,12 @@ mod tests {
     fn a_delay_at_one_stage_moves_that_stage_alone() {
         let at = [10, 20, 30, 40, 50, 60, 70, 80, 90];
         assert_eq!(stages_of(at), [10.0; 9]);
-        for delayed in 0..Stage::ALL.len() {
+        for delayed in 0..Stage::VARIANTS.len() {
             let mut later = at;
             later[delayed..].iter_mut().for_each(|us| *us += 1_000);
             let mut expected = [10.0; 9];
             expected[delayed] = 1_010.0;
-            assert_eq!(stages_of(later), expected, "{}", Stage::ALL[delayed].name());
+            assert_eq!(stages_of(later), expected, "{:?}", Stage::VARIANTS[delayed]);
         }
     }
 
@@ -159,21 +150,21 @@ mod tests {
             decoded_us: 5_750,
         };
         let mut meter = Meter::new(0);
-        let mut way = Way::new(&stamps);
+        let mut stages_of_batch = BatchStages::new(&stamps);
         // The second run goes across two hand-overs.
         for (indices, due_us) in [(0..2, 900), (2..4, 950), (4..5, 2_000)] {
             let received_us = 5_800 + indices.start as i64 / 2;
             assert!(meter.record(due_us, received_us, indices.end - indices.start));
-            way.record(&mut meter, indices.clone(), due_us, received_us);
+            stages_of_batch.record(&mut meter, indices.clone(), due_us, received_us);
             if indices.end == 4 {
-                way.settle(&mut meter);
+                stages_of_batch.settle(&mut meter);
                 meter.end_interval();
             }
         }
-        way.settle(&mut meter);
+        stages_of_batch.settle(&mut meter);
         let total = meter.into_total();
         let stages = total.stages.summary();
-        assert_eq!(stages.len(), Stage::ALL.len());
+        assert_eq!(stages.len(), Stage::VARIANTS.len());
         assert!(stages.iter().all(|stage| stage.count == 5 && stage.negative == 0));
         let sum: f64 = stages.iter().map(|stage| stage.mean_us).sum();
         assert!((sum - total.latencies.summary().unwrap().mean_us).abs() < 1e-9);

@@ -1,7 +1,4 @@
-//! How long a bench waits for its roles.
-//!
-//! Measured in time in which the bench itself runs: a second that it was stopped for is no second of anybody's
-//! silence, and puts every deadline off.
+//! How long a bench waits for its roles, in time in which the bench itself runs: its own pauses put every deadline off.
 
 use std::time::Duration;
 
@@ -41,43 +38,41 @@ impl Ticks {
     }
 }
 
-/// For how long a role has said nothing. Each says something every second, unless it waits for the store, and that has
-/// deadlines of its own.
-pub(super) struct Silence {
+/// How long a role has reported nothing. A role that runs reports every second, unless it waits for the store, which
+/// has deadlines of its own.
+pub(super) struct IdleTimeout {
     seconds: u64,
     max_seconds: u64,
 }
 
-impl Silence {
-    pub(super) fn with_timeout(most: Duration) -> Self {
-        Self { seconds: 0, max_seconds: most.as_secs() }
+impl IdleTimeout {
+    pub(super) fn new(max: Duration) -> Self {
+        Self { seconds: 0, max_seconds: max.as_secs() }
     }
 
-    /// It said something.
-    pub(super) fn ends(&mut self) {
+    /// The role reported something.
+    pub(super) fn reset(&mut self) {
         self.seconds = 0;
     }
 
-    /// It said nothing for another second; what is wrong with it, once that is too long.
-    pub(super) fn goes_on(&mut self) -> Option<String> {
+    /// Another second is over; gives whether the role has been idle for too long.
+    pub(super) fn is_over(&mut self) -> bool {
         self.seconds += 1;
-        (self.seconds > self.max_seconds).then(|| {
-            format!("has said nothing for {} s; is it stopped (SIGSTOP) or frozen?", self.max_seconds)
-        })
+        self.seconds > self.max_seconds
     }
 }
 
 /// A consumer's time to catch up, or to end. Time in which the store doesn't answer is not counted, up to a limit.
 pub(super) struct Drain {
     until: Instant,
-    most: Duration,
+    max_excluded: Duration,
     /// How long the store had not answered the consumer when it began.
     unanswered_before: Duration,
 }
 
 impl Drain {
-    pub(super) fn begin(timeout: Duration, most: Duration, unanswered_before: Duration) -> Self {
-        Self { until: Instant::now() + timeout, most, unanswered_before }
+    pub(super) fn begin(timeout: Duration, max_excluded: Duration, unanswered_before: Duration) -> Self {
+        Self { until: Instant::now() + timeout, max_excluded, unanswered_before }
     }
 
     /// The bench stood still for this long.
@@ -87,7 +82,7 @@ impl Drain {
 
     /// When it is over, the store not having answered for this long by now.
     pub(super) fn ends(&self, unanswered: Duration) -> Instant {
-        self.until + unanswered.saturating_sub(self.unanswered_before).min(self.most)
+        self.until + unanswered.saturating_sub(self.unanswered_before).min(self.max_excluded)
     }
 }
 
@@ -116,12 +111,12 @@ mod tests {
     }
 
     #[test]
-    fn a_silence_is_too_long_once_its_seconds_are_over() {
-        let mut silence = Silence::with_timeout(Duration::from_secs(3));
-        assert!((0..3).all(|_| silence.goes_on().is_none()));
-        silence.ends();
-        assert!((0..3).all(|_| silence.goes_on().is_none()));
-        assert!(silence.goes_on().unwrap().contains("nothing for 3 s"));
+    fn an_idle_timeout_is_over_after_its_seconds_without_a_report() {
+        let mut idle = IdleTimeout::new(Duration::from_secs(3));
+        assert!((0..3).all(|_| !idle.is_over()));
+        idle.reset();
+        assert!((0..3).all(|_| !idle.is_over()));
+        assert!(idle.is_over());
     }
 
     #[tokio::test]
