@@ -17,10 +17,12 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// A running command.
 pub(crate) struct Child {
-    role: &'static str,
+    /// Its role, for messages.
+    pub(crate) role: &'static str,
     process: Process,
     events: mpsc::UnboundedReceiver<Event>,
-    has_ended: bool,
+    /// Whether [`next`](Self::next) has given its end.
+    pub(crate) has_ended: bool,
     _stdin: Option<ChildStdin>,
 }
 
@@ -67,26 +69,14 @@ impl Child {
         Ok(Self { role, _stdin: process.stdin.take(), process, events, has_ended: false })
     }
 
-    /// Its role, for messages.
-    pub(crate) fn role(&self) -> &'static str {
-        self.role
-    }
-
-    /// Whether [`next`](Self::next) has given its end.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.has_ended
-    }
-
     /// The next thing it says; its end comes after its last event. Cancel safe.
     pub(crate) async fn next(&mut self) -> std::io::Result<Said> {
-        match self.events.recv().await {
-            Some(event) => Ok(Said::Event(event)),
-            None => {
-                let status = self.process.wait().await?;
-                self.has_ended = true;
-                Ok(Said::Ended(status))
-            }
+        if let Some(event) = self.events.recv().await {
+            return Ok(Said::Event(event));
         }
+        let status = self.process.wait().await?;
+        self.has_ended = true;
+        Ok(Said::Ended(status))
     }
 
     /// Asks it to end (SIGTERM); what it still says can be read.

@@ -61,11 +61,8 @@ pub struct RunArgs {
 pub const MAX_PRELOADED_VERSIONS: u64 = 10_000_000;
 
 impl RunArgs {
-    /// With the defaults that depend on other flags, where the flags go together.
-    ///
-    /// # Errors
-    /// What doesn't.
-    pub fn validated(mut self) -> Result<Self, String> {
+    /// With the defaults that depend on other flags; an error where the flags don't go together.
+    pub(crate) fn validated(mut self) -> Result<Self, String> {
         let streamed = self.seconds_to_stream.as_f64();
         let warmup = *self.warmup_seconds.get_or_insert((streamed / 10.0).min(30.0));
         if warmup >= streamed {
@@ -174,10 +171,8 @@ pub struct CheckpointArgs {
 
 /// A timeline of shorter intervals would fill the disk.
 fn parse_interval(text: &str) -> Result<Seconds, String> {
-    match text.parse::<Seconds>()? {
-        interval if interval.as_f64() < 0.01 => Err("must be at least 0.01".to_owned()),
-        interval => Ok(interval),
-    }
+    let interval = text.parse::<Seconds>()?;
+    if interval.as_f64() < 0.01 { Err("must be at least 0.01".to_owned()) } else { Ok(interval) }
 }
 
 /// How finely the timeline is cut.
@@ -190,13 +185,11 @@ pub struct TimelineArgs {
 
 /// Seconds of warm-up; unlike a duration of a run, none is fine.
 pub fn parse_warmup(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(0.0) => Ok(0.0),
-        _ => text
-            .parse::<Seconds>()
-            .map(Seconds::as_f64)
-            .map_err(|_| "must be a number of seconds, 0 or more".to_owned()),
+    if text.parse::<f64>() == Ok(0.0) {
+        return Ok(0.0);
     }
+    let seconds = text.parse::<Seconds>().map(Seconds::as_f64);
+    seconds.map_err(|_| "must be a number of seconds, 0 or more".to_owned())
 }
 
 /// Which percentiles the extra files show.
@@ -226,10 +219,7 @@ pub struct MessageArgs {
 }
 
 impl MessageArgs {
-    /// Bytes a message; `None` is the stamp alone.
-    ///
-    /// # Errors
-    /// When a message of this size can't be sent.
+    /// Bytes a message; `None` is the stamp alone. An error where a message of this size can't be sent.
     pub fn size(&self) -> Result<Option<usize>, String> {
         // One message must fit a batch.
         let max = MAX_BATCH_BYTES.min(Batch::MAX_BYTES);
@@ -268,11 +258,8 @@ pub struct PollArgs {
 }
 
 impl PollArgs {
-    /// The policy, where producers commit like this.
-    ///
-    /// # Errors
-    /// When the flags don't go together.
-    pub fn policy(&self, commit: &CommitArgs) -> Result<Poll, String> {
+    /// The policy, where producers commit like this; an error where the flags don't go together.
+    pub(crate) fn policy(&self, commit: &CommitArgs) -> Result<Poll, String> {
         match (self.poll, self.poll_interval_ms) {
             (PollPolicy::Adaptive, None) => Ok(Poll::Adaptive { expected: commit.interval() }),
             (PollPolicy::Adaptive, Some(_)) => Err("--poll-interval-ms goes with --poll fixed".to_owned()),

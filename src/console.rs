@@ -37,10 +37,7 @@ pub(crate) fn show(message: &clap::Error) {
     }
 }
 
-/// Whether all lines came to be on standard output.
-///
-/// # Errors
-/// What is wrong with standard output, where one didn't.
+/// What is wrong with standard output, where not all lines came to be on it.
 pub(crate) fn all_said() -> Result<(), String> {
     LOST_OUTPUT.get().map_or(Ok(()), |error| Err(format!("standard output could not be written: {error}")))
 }
@@ -64,16 +61,12 @@ pub(crate) fn emit(event: &Event) {
 
 /// How far something is: a bar on a terminal, else a plain line every few seconds, or nothing.
 pub(crate) struct Progress {
-    kind: Kind,
+    bar: Option<ProgressBar>,
+    /// When the next line is printed.
+    next_line: Option<Instant>,
     label: String,
     total: Option<u64>,
     unit: &'static str,
-}
-
-enum Kind {
-    Bar(ProgressBar),
-    Lines { next: Instant },
-    Quiet,
 }
 
 const LINE_EVERY: Duration = Duration::from_secs(5);
@@ -81,9 +74,8 @@ const LINE_EVERY: Duration = Duration::from_secs(5);
 impl Progress {
     /// Progress of `label` in `unit`, of a known total or none, on standard error.
     pub(crate) fn new(label: String, total: Option<u64>, unit: &'static str, quiet: bool) -> Self {
-        let kind = if quiet {
-            Kind::Quiet
-        } else if stderr().is_terminal() {
+        let is_terminal = stderr().is_terminal();
+        let bar = (!quiet && is_terminal).then(|| {
             let (bar, template) = match total {
                 Some(total) => (ProgressBar::new(total), "{prefix} {wide_bar} {msg} {elapsed}"),
                 None => (ProgressBar::new_spinner(), "{prefix} {spinner} {msg} {elapsed}"),
@@ -91,26 +83,21 @@ impl Progress {
             if let Ok(style) = ProgressStyle::with_template(template) {
                 bar.set_style(style);
             }
-            bar.set_prefix(label.clone());
-            Kind::Bar(bar)
-        } else {
-            Kind::Lines { next: Instant::now() + LINE_EVERY }
-        };
-        Self { kind, label, total, unit }
+            bar.with_prefix(label.clone())
+        });
+        let next_line = (!quiet && !is_terminal).then(|| Instant::now() + LINE_EVERY);
+        Self { bar, next_line, label, total, unit }
     }
 
     /// It is this far; `text` says it in words.
     pub(crate) fn update(&mut self, done: u64, text: &str) {
-        match &mut self.kind {
-            Kind::Bar(bar) => {
-                bar.set_position(done);
-                bar.set_message(text.to_owned());
-            }
-            Kind::Lines { next } if Instant::now() >= *next => {
-                *next = Instant::now() + LINE_EVERY;
-                let _ = writeln!(stderr(), "{}: {text}", self.label);
-            }
-            Kind::Lines { .. } | Kind::Quiet => {}
+        if let Some(bar) = &self.bar {
+            bar.set_position(done);
+            bar.set_message(text.to_owned());
+        }
+        if self.next_line.is_some_and(|next| Instant::now() >= next) {
+            self.next_line = Some(Instant::now() + LINE_EVERY);
+            let _ = writeln!(stderr(), "{}: {text}", self.label);
         }
     }
 
@@ -131,7 +118,7 @@ impl Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        if let Kind::Bar(bar) = &self.kind {
+        if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
     }

@@ -1,7 +1,7 @@
 //! The benchmark of a Delta Lake table on S3 as a message queue. The queue itself is the crate `s3mq-queue`, the embedded
 //! store `s3mq-server`. ARCHITECTURE.md describes how they are put together.
 
-pub mod bench;
+mod bench;
 mod child;
 pub mod cli;
 pub mod config;

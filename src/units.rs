@@ -1,8 +1,5 @@
-//! Quantities that cross the command line: rates, durations and the counts made of them.
-//!
-//! A [`Rate`] is kept in millionths of a message a second, as a whole number. A sweep adds steps to
-//! it and a prefix is named after it; with floats, `0.1 + 0.2` would name a prefix
-//! `0.30000000000000004` and the end of a range might or might not be included.
+//! Quantities that cross the command line: rates, durations and the counts made of them. A [`Rate`] is a whole number of
+//! millionths: with floats, a sweep by `0.1` would name a prefix `0.30000000000000004`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -115,17 +112,9 @@ impl fmt::Display for Seconds {
     }
 }
 
-/// A count with thin grouping, for people: `1234567` is `1,234,567`.
+/// A count for people: `1234567` is `1,234,567`.
 pub fn grouped(count: u64) -> String {
-    let digits = count.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    indicatif::HumanCount(count).to_string()
 }
 
 #[cfg(test)]

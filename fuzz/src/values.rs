@@ -26,7 +26,7 @@ pub fn check(bytes: &[u8]) {
     }
     if let Some(percentiles) = read::<Percentiles>(text) {
         let values: Vec<_> = percentiles.iter().collect();
-        assert!((1..=Percentiles::MOST).contains(&values.len()), "{values:?}");
+        assert!((1..=Percentiles::MAX).contains(&values.len()), "{values:?}");
         assert!(values.is_sorted_by(|a, b| a < b), "{values:?}");
         assert!(values.iter().all(|value| *value > 0.0 && *value <= 100.0), "{values:?}");
     }

@@ -8,11 +8,11 @@ use crate::units::Seconds;
 use s3mq_clock::Anchor;
 
 /// Flags and secrets that say which store to the children. There is no `Debug`, so that no panic shows the secrets.
-pub struct StoreFlags {
+pub(crate) struct StoreFlags {
     /// Flags.
-    pub flags: Vec<String>,
+    pub(crate) flags: Vec<String>,
     /// Secrets, which must not be in an argument list.
-    pub environment: Vec<(String, String)>,
+    pub(crate) environment: Vec<(String, String)>,
 }
 
 /// A command line that is being written.

@@ -5,7 +5,7 @@ use crate::report::{FaultCount, StepReport, percentile_ms};
 use crate::units::{Rate, grouped};
 
 /// Shows how far a bench is, and what came of each rate.
-pub struct Console {
+pub(crate) struct Console {
     progress: Option<Progress>,
     quiet: bool,
     verbose: bool,
@@ -14,7 +14,7 @@ pub struct Console {
 
 impl Console {
     /// `quiet` is without progress, `verbose` with the children's commands.
-    pub fn new(quiet: bool, verbose: bool) -> Self {
+    pub(crate) fn new(quiet: bool, verbose: bool) -> Self {
         Self { progress: None, quiet, verbose, planned: 0 }
     }
 

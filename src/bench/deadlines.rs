@@ -7,7 +7,8 @@ use tokio::time::{Instant, Interval, MissedTickBehavior};
 /// A tick at the end of each second of the bench.
 pub(super) struct Ticks {
     seconds: Interval,
-    longest_pause: Duration,
+    /// The longest that the bench stood still.
+    pub(super) longest_pause: Duration,
 }
 
 /// A tick that is later than this says that the bench stood still.
@@ -31,15 +32,9 @@ impl Ticks {
         self.longest_pause = self.longest_pause.max(late);
         late
     }
-
-    /// The longest that the bench stood still.
-    pub(super) fn longest_pause(&self) -> Duration {
-        self.longest_pause
-    }
 }
 
-/// How long a role has reported nothing. A role that runs reports every second, unless it waits for the store, which
-/// has deadlines of its own.
+/// How long a role has reported nothing, which it does every second unless it waits for the store.
 pub(super) struct IdleTimeout {
     seconds: u64,
     max_seconds: u64,
@@ -127,7 +122,7 @@ mod tests {
         std::thread::sleep(Duration::from_millis(3_500));
         let late = ticks.next().await;
         assert!(late >= Duration::from_secs(2), "{late:?}");
-        assert_eq!(ticks.longest_pause(), late);
+        assert_eq!(ticks.longest_pause, late);
         assert_eq!(ticks.next().await, Duration::ZERO);
     }
 }

@@ -21,33 +21,32 @@ use files::Files;
 use s3mq_queue::storage::{PrefixLock, StorageError, Store};
 use s3mq_queue::{Foreign, Lake, Poll, QueueError};
 
-pub use arguments::StoreFlags;
-pub use console::Console;
+pub(crate) use arguments::StoreFlags;
+pub(crate) use console::Console;
 use step::Step;
 
 /// The file that lists the rates of a sweep.
 const SUMMARY: &str = "summary.csv";
-/// How long a bench that ends early may take to empty its table and give its prefix back, together: a store that
-/// has died must not keep it.
+/// How long a bench that ends early may take to empty its table and give its prefix back, together.
 const TIDY_GRACE: Duration = Duration::from_secs(2);
 
 /// What a bench does. Validated.
-pub struct Config {
+pub(crate) struct Config {
     /// The rates, in order.
-    pub rates: Vec<Rate>,
+    pub(crate) rates: Vec<Rate>,
     /// Where it writes; the directory exists.
-    pub output: OutputArgs,
+    pub(crate) output: OutputArgs,
     /// How the consumer polls.
-    pub poll: Poll,
+    pub(crate) poll: Poll,
     /// Which store, for the children.
-    pub store: StoreFlags,
+    pub(crate) store: StoreFlags,
     /// What holds for all rates, as the result files have it.
-    pub info: RunInfo,
+    pub(crate) info: RunInfo,
 }
 
 /// What ended a bench before its end.
 #[derive(Debug, thiserror::Error)]
-pub enum BenchError {
+pub(crate) enum BenchError {
     /// SIGINT or SIGTERM.
     #[error("interrupted")]
     Interrupted,
@@ -73,27 +72,24 @@ pub enum BenchError {
 }
 
 /// A sweep: its configuration, what it works with, and the results so far.
-pub struct Sweep<'a> {
+pub(crate) struct Sweep<'a> {
     /// What it does.
-    pub config: &'a Config,
+    pub(crate) config: &'a Config,
     /// The store, which has passed its preflight.
-    pub store: &'a Store,
+    pub(crate) store: &'a Store,
     /// Cancelled to interrupt it.
-    pub stop: CancellationToken,
+    pub(crate) stop: CancellationToken,
     /// Shows how far it is.
-    pub console: Console,
+    pub(crate) console: Console,
     /// Gives how often each fault rule of the store has fired so far, always the same rules.
-    pub faults: &'a (dyn Fn() -> Vec<FaultCount> + Sync),
+    pub(crate) faults: &'a (dyn Fn() -> Vec<FaultCount> + Sync),
     /// The steps that were finished, even where it fails.
-    pub steps: Vec<StepReport>,
+    pub(crate) steps: Vec<StepReport>,
 }
 
 impl Sweep<'_> {
     /// Runs it.
-    ///
-    /// # Errors
-    /// What ended it.
-    pub async fn run(&mut self) -> Result<(), BenchError> {
+    pub(crate) async fn run(&mut self) -> Result<(), BenchError> {
         let holder =
             format!("process {} since {} s Unix time", std::process::id(), s3mq_clock::wall_us() / 1_000_000);
         let prefix = &self.config.output.prefix;
@@ -178,8 +174,8 @@ impl Sweep<'_> {
     }
 }
 
-/// Empties the table of a rate that came to nothing, if that is quickly done: nobody waits for long for a bench
-/// that has ended. What is left is emptied by the next run of that rate. Takes its time of `grace`.
+/// Empties the table of a rate that came to nothing, within `grace`, which its time is taken of. The next run of that
+/// rate empties what is left.
 async fn tidy(table: &Lake, grace: &mut Duration) {
     let started = Instant::now();
     let emptied = tokio::time::timeout(*grace, s3mq_queue::empty_directory(table)).await;

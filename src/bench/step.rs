@@ -219,7 +219,7 @@ impl Step<'_> {
                 Said::Ended(status) => break ended_early(status),
             }
         };
-        Err(self.failed(child.role(), problem))
+        Err(self.failed(child.role, problem))
     }
 
     /// Listens to both until both have ended, the consumer within the drain deadline.
@@ -227,20 +227,20 @@ impl Step<'_> {
         let (mut heard, mut ticks) = (Heard::default(), Ticks::begin());
         let limit = idle_timeout(self.config);
         let (mut producer_idle, mut consumer_idle) = (IdleTimeout::new(limit), IdleTimeout::new(limit));
-        while !(producer.has_ended() && consumer.has_ended()) {
+        while !(producer.has_ended && consumer.has_ended) {
             let (role, said) = tokio::select! {
                 // What has been said, and that the bench stood still, goes before the deadlines.
                 biased;
                 () = self.stop.cancelled() => return Err(BenchError::Interrupted),
-                said = producer.next(), if !producer.has_ended() => (PRODUCER, said?),
-                said = consumer.next(), if !consumer.has_ended() => (CONSUMER, said?),
+                said = producer.next(), if !producer.has_ended => (PRODUCER, said?),
+                said = consumer.next(), if !consumer.has_ended => (CONSUMER, said?),
                 late = ticks.next() => {
                     if let Some(drain) = &mut heard.drain {
                         drain.put_off(late);
                     }
                     for (child, idle) in [(&*producer, &mut producer_idle), (&*consumer, &mut consumer_idle)] {
-                        if !child.has_ended() && idle.is_over() {
-                            return Err(self.failed(child.role(), was_idle(limit)));
+                        if !child.has_ended && idle.is_over() {
+                            return Err(self.failed(child.role, was_idle(limit)));
                         }
                     }
                     continue;
@@ -257,26 +257,23 @@ impl Step<'_> {
                 }
             };
             (if role == PRODUCER { &mut producer_idle } else { &mut consumer_idle }).reset();
-            match said {
-                Said::Event(event) => {
-                    heard.event(role, event).map_err(|problem| self.failed(role, problem))?;
-                    self.console.step_progress(heard.sent, heard.received);
-                }
+            let taken = match said {
+                Said::Event(event) => heard.event(role, event),
                 Said::Ended(status) if role == PRODUCER => {
-                    heard.producer_ends(status).map_err(|problem| self.failed(role, problem))?;
                     let deadlines = &self.config.info.deadlines;
                     heard.drain = Some(Drain::begin(
                         deadlines.drain_timeout_seconds.as_duration(),
                         deadlines.requests.stall_timeout_seconds.as_duration(),
                         heard.unanswered,
                     ));
+                    heard.producer_ends(status)
                 }
-                Said::Ended(status) => {
-                    heard.consumer_ends(status).map_err(|problem| self.failed(role, problem))?;
-                }
-            }
+                Said::Ended(status) => heard.consumer_ends(status),
+            };
+            taken.map_err(|problem| self.failed(role, problem))?;
+            self.console.step_progress(heard.sent, heard.received);
         }
-        heard.longest_pause = ticks.longest_pause();
+        heard.longest_pause = ticks.longest_pause;
         Ok(heard)
     }
 }
@@ -324,7 +321,7 @@ impl Heard {
         Ok(())
     }
 
-    fn producer_ends(&mut self, status: ExitStatus) -> Result<(), String> {
+    fn producer_ends(&self, status: ExitStatus) -> Result<(), String> {
         if status.success() && self.produced.is_some() { Ok(()) } else { Err(ended_early(status)) }
     }
 

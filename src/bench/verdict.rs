@@ -1,14 +1,4 @@
-//! What a rate's figures say of the store: does it carry this rate?
-//!
-//! | verdict | when |
-//! |---|---|
-//! | `sustained` | achieved at least 99 % of the target; the backlog grows by at most 1 % of the rate (Theil-Sen slope), or had piled up in a stall of the store and is gone; lag at the end of sending at most three commit intervals plus p99 |
-//! | `degrading` | it drained, but one of these fails |
-//! | `collapsed` | the drain deadline passed with versions unread |
-//! | `lossy` | committed messages were lost, unreadable, doubled or reordered, drained or not |
-//!
-//! A failing verdict is marked `harness-bound` where the store isn't proven slow: a role used more than 90 % of a core, or
-//! stood still for half a second or more, or the pacer was late without the queue holding it up.
+//! What a rate's figures say of the store: does it carry this rate? README.md explains the verdicts.
 
 use std::time::Duration;
 
@@ -19,16 +9,16 @@ use crate::units::Rate;
 
 /// What a verdict is found from.
 pub(super) struct Evidence<'a> {
-    pub rate: Rate,
-    pub commit_interval: Duration,
-    pub interval_seconds: f64,
-    pub warmup_seconds: f64,
-    pub collapsed: bool,
+    pub(crate) rate: Rate,
+    pub(crate) commit_interval: Duration,
+    pub(crate) interval_seconds: f64,
+    pub(crate) warmup_seconds: f64,
+    pub(crate) collapsed: bool,
     /// The longest that the bench stood still, and an embedded store with it.
-    pub bench_pause_seconds: f64,
-    pub producer: &'a ProducerSummary,
-    pub consumer: &'a ConsumerSummary,
-    pub timeline: &'a [TimelineRow],
+    pub(crate) bench_pause_seconds: f64,
+    pub(crate) producer: &'a ProducerSummary,
+    pub(crate) consumer: &'a ConsumerSummary,
+    pub(crate) timeline: &'a [TimelineRow],
 }
 
 const NOT_CAUGHT_UP: &str = "the consumer had not caught up when the drain deadline passed";

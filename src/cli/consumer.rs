@@ -1,7 +1,9 @@
 //! `s3mq consumer`.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args as ClapArgs;
 
@@ -120,7 +122,6 @@ fn parse_start(text: &str) -> Result<Start, String> {
 
 pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     watch_pauses();
-    let anchor = args.role.anchor();
     let config = Config {
         queue: ConsumerOptions {
             start: args.start,
@@ -128,18 +129,17 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
             permits: args.max_inflight_messages as usize,
             max_inflight_bytes: args.max_inflight_bytes as usize,
             ignore_removes: args.ignore_removes,
-            anchor: anchor.clone(),
+            anchor: args.role.anchor(),
         },
         expected_messages: args.expected_messages,
         producers: usize::from(args.producers),
         log_frequency: args.log_frequency,
-        warmup: std::time::Duration::from_secs_f64(args.warmup_seconds),
+        warmup: Duration::from_secs_f64(args.warmup_seconds),
         wait_timeout: args.wait_timeout_seconds.as_duration(),
         drain_timeout: args.drain_timeout_seconds.as_duration(),
         commit_interval: args.commit.interval(),
         interval: args.timeline.interval_seconds.as_duration(),
         percentiles: args.percentiles.percentiles.clone(),
-        anchor,
     };
     let role = args.role.begin(&args.lake_path, &args.storage)?;
     one_file_each(&args)?;
@@ -196,14 +196,13 @@ fn one_file_each(args: &Args) -> Result<(), Failure> {
         ("--raw-output-path", &args.raw_output_path),
         ("--hlog-output-path", &args.hlog_output_path),
     ];
-    for (index, (flag, path)) in files.iter().enumerate() {
-        for (other, taken) in &files[..index] {
-            if let (Some(path), Some(taken)) = (path, taken)
-                && std::path::absolute(path).ok() == std::path::absolute(taken).ok()
-            {
-                let path = path.display();
-                return Err(Failure::usage(format!("{other} and {flag} name the same file, {path}")));
-            }
+    let mut taken = BTreeMap::new();
+    for (flag, path) in files {
+        if let Some(file) = path.as_ref().and_then(|path| std::path::absolute(path).ok())
+            && let Some(other) = taken.insert(file.clone(), flag)
+        {
+            let file = file.display();
+            return Err(Failure::usage(format!("{other} and {flag} name the same file, {file}")));
         }
     }
     Ok(())

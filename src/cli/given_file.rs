@@ -6,10 +6,7 @@ use std::path::Path;
 
 use super::failure::Failure;
 
-/// The text of the file that `flag` names, as `read` has it.
-///
-/// # Errors
-/// What is wrong with it, by flag and file.
+/// The text of the file that `flag` names, as `read` has it, or what is wrong with the file.
 pub fn read<T, E: Display>(
     flag: &str,
     path: &Path,

@@ -13,6 +13,7 @@ use crate::exit::Exit;
 use crate::machine::watch_pauses;
 use crate::producer::{self, Config, Schedule};
 use crate::units::{Rate, Seconds};
+use s3mq_queue::ProducerOptions;
 use s3mq_queue::storage::LakePath;
 
 /// Send messages at a rate into a table
@@ -110,19 +111,22 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     let schedule = args.schedule()?;
     watch_pauses();
     let config = Config {
-        producer_id: args.producer_id,
+        queue: ProducerOptions {
+            producer_id: args.producer_id,
+            data_encoding: args.message.data_encoding,
+            checkpoint_interval: args.checkpoint.checkpoint_interval,
+            checkpoint_by: checkpoint::by_a_process(&args.lake_path, args.write, &args.storage),
+            append_to_existing: args.write.append_to_existing,
+            anchor: args.role.anchor(),
+            ..ProducerOptions::default()
+        },
         schedule,
         grace: args.grace_seconds.as_duration(),
         commit_interval: args.commit.interval(),
         max_batch_bytes: producer::MAX_BATCH_BYTES,
         message_size: args.message.size().map_err(Failure::usage)?,
         padding: args.message.payload,
-        data_encoding: args.message.data_encoding,
-        checkpoint_interval: args.checkpoint.checkpoint_interval,
-        checkpoint_by: checkpoint::by_a_process(&args.lake_path, args.write, &args.storage),
-        append_to_existing: args.write.append_to_existing,
         interval: args.timeline.interval_seconds.as_duration(),
-        anchor: args.role.anchor(),
     };
     let role = args.role.begin(&args.lake_path, &args.storage)?;
     let total = match schedule {

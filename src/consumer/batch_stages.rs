@@ -11,24 +11,14 @@ pub(super) struct BatchStages<'a> {
     stamps: &'a Stamps,
     /// The run of `handed_over` that the current message is in.
     handed_over_run: usize,
-    handed_over: Run,
-    sealed: Run,
-    delivered: Run,
-    since_handed_over: Run,
+    /// The current times of handed over, sealed, delivered and since the hand-over.
+    runs: [Run; 4],
     measured: u64,
 }
 
 impl<'a> BatchStages<'a> {
     pub(super) fn new(stamps: &'a Stamps) -> Self {
-        Self {
-            stamps,
-            handed_over_run: 0,
-            handed_over: Run::default(),
-            sealed: Run::default(),
-            delivered: Run::default(),
-            since_handed_over: Run::default(),
-            measured: 0,
-        }
+        Self { stamps, handed_over_run: 0, runs: Default::default(), measured: 0 }
     }
 
     /// The messages at these indices of the batch are measured; indices ascend. They were due and received at
@@ -49,21 +39,20 @@ impl<'a> BatchStages<'a> {
             let handed_over_us =
                 producer.handed_over.get(self.handed_over_run).map_or(producer.sealed_us, |run| run.1);
             let count = run_end - index;
-            let ended = [
-                self.handed_over.add(handed_over_us - due_us, count),
-                self.sealed.add(producer.sealed_us - handed_over_us, count),
-                self.delivered.add(received_us - decoded_us, count),
-                self.since_handed_over.add(received_us - handed_over_us, count),
+            let times_us = [
+                handed_over_us - due_us,
+                producer.sealed_us - handed_over_us,
+                received_us - decoded_us,
+                received_us - handed_over_us,
             ];
-            record_runs(meter, ended);
+            record_runs(meter, std::array::from_fn(|i| self.runs[i].add(times_us[i], count)));
             index = run_end;
         }
     }
 
     /// Records what is still pending: at the end of the batch, and before an interval ends.
     pub(super) fn settle(&mut self, meter: &mut Meter) {
-        let Self { handed_over, sealed, delivered, since_handed_over, .. } = self;
-        record_runs(meter, [handed_over, sealed, delivered, since_handed_over].map(Run::end));
+        record_runs(meter, self.runs.each_mut().map(Run::end));
         let Stamps { producer, commit_sent_us, discovered_us, fetched_us, decoded_us } = self.stamps;
         let measured = std::mem::take(&mut self.measured);
         for (stage, us) in [
@@ -79,7 +68,7 @@ impl<'a> BatchStages<'a> {
     }
 }
 
-/// Records the runs that ended: of the stages handed over, sealed and delivered, and of the time since the hand-over.
+/// Records those of the four runs that ended.
 fn record_runs(meter: &mut Meter, ended: [Option<(i64, u64)>; 4]) {
     let [handed_over, sealed, delivered, since_handed_over] = ended;
     let stages = [(Stage::HandedOver, handed_over), (Stage::Sealed, sealed), (Stage::Delivered, delivered)];

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::events::{ConsumerSummary, Ended, Event};
 use crate::measure::{PercentileRow, Percentiles, Sample};
-use s3mq_clock::{Anchor, monotonic_ns};
+use s3mq_clock::monotonic_ns;
 use s3mq_queue::{Consumer, ConsumerOptions, Lake, QueueError, Received};
 pub use stamp::due_us;
 use tally::Tally;
@@ -22,7 +22,7 @@ use tally::Tally;
 /// What a consumer does. Validated.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// How it follows the queue.
+    /// How it follows the queue, and the clock that received times are made of.
     pub queue: ConsumerOptions,
     /// End after this many messages, whoever ended a stream.
     pub expected_messages: Option<u64>,
@@ -43,8 +43,6 @@ pub struct Config {
     pub interval: Duration,
     /// Percentiles for the summary.
     pub percentiles: Percentiles,
-    /// The clock that received times are made of.
-    pub anchor: Anchor,
 }
 
 /// Where a run's events, rows and raw values go. An error of a sink ends the run.
@@ -53,22 +51,13 @@ pub trait Sink {
     fn report(&mut self, event: Event);
 
     /// A row of percentiles is due.
-    ///
-    /// # Errors
-    /// When it can't be kept.
     fn row(&mut self, row: &PercentileRow) -> io::Result<()>;
 
     /// A message was received: its due and received times, in Unix microseconds.
-    ///
-    /// # Errors
-    /// When it can't be kept.
     fn message(&mut self, due_us: i64, received_us: i64) -> io::Result<()>;
 
     /// An interval of the timeline is over: when it began, in Unix microseconds, how long it was, and what was
     /// measured in it, the warm-up left out.
-    ///
-    /// # Errors
-    /// When it can't be kept.
     fn interval(&mut self, start_us: i64, length_us: i64, sample: &Sample) -> io::Result<()>;
 }
 

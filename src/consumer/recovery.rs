@@ -9,7 +9,7 @@ use s3mq_queue::Lake;
 /// Follows the stalls of a store.
 #[derive(Debug)]
 pub(super) struct Recovery {
-    threshold: Duration,
+    pub(super) threshold: Duration,
     /// Outages of the store that were looked at.
     seen: usize,
     /// The first answers after the stalls that it hasn't caught up with, in Unix microseconds.
@@ -21,10 +21,6 @@ impl Recovery {
     /// Of outages of more than `threshold`.
     pub(super) fn new(threshold: Duration) -> Self {
         Self { threshold, seen: 0, behind_us: Vec::new(), longest_us: None }
-    }
-
-    pub(super) fn threshold(&self) -> Duration {
-        self.threshold
     }
 
     /// A batch was delivered at `now_ns`; its last message had been due at `due_us`.

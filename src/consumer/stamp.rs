@@ -1,10 +1,7 @@
 //! Reading the due time back out of a message.
 
-/// The Unix microseconds at the start of a message: decimal seconds with any number of decimals, then
-/// the end or a space. `None` where there is no such stamp.
-///
-/// Digits beyond the sixth decimal are cut off. No string and no float is made on the way: a float of
-/// seconds since 1970 has no exact microseconds.
+/// The Unix microseconds at the start of a message: decimal seconds with any number of decimals, of which six count, then
+/// the end or a space. `None` where there is no such stamp. A float would have no exact microseconds.
 #[inline]
 pub fn due_us(message: &[u8]) -> Option<i64> {
     ours(message).or_else(|| foreign(message))
@@ -24,8 +21,7 @@ fn ours(message: &[u8]) -> Option<i64> {
     Some((high * 100_000_000 + low) as i64)
 }
 
-/// The number that eight decimal digits make; `None` where one is none. All eight are looked at at once, and
-/// then added up in pairs, pairs of pairs, and the two halves.
+/// The number that eight decimal digits make; `None` where one is none. They are added up in pairs of pairs.
 #[inline]
 fn eight_digits(digits: [u8; 8]) -> Option<u64> {
     let text = u64::from_be_bytes(digits);

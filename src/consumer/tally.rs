@@ -48,13 +48,17 @@ impl Tally {
     pub(super) fn new(config: &Config, started_ns: u64) -> Self {
         let interval_us = (config.interval.as_micros() as i64).max(1);
         Self {
-            anchor: config.anchor.clone(),
+            anchor: config.queue.anchor.clone(),
             started_ns,
             log_frequency: config.log_frequency.max(1),
             percentiles: config.percentiles.clone(),
             until_row: config.log_frequency.max(1),
             interval_us,
-            interval_index: config.anchor.since_us(config.anchor.now_us()).div_euclid(interval_us),
+            interval_index: config
+                .queue
+                .anchor
+                .since_us(config.queue.anchor.now_us())
+                .div_euclid(interval_us),
             interval_messages: 0,
             last_due_us: None,
             meter: Meter::new(config.warmup.as_micros() as i64),
@@ -250,7 +254,7 @@ impl Tally {
             receiving_seconds: receiving_ns as f64 / 1e9,
             wall_clock_step_us: self.anchor.wall_clock_step_us(),
             store_clock: lake.store().clock(),
-            store_stalls: lake.store().availability().stalls(self.recovery.threshold()),
+            store_stalls: lake.store().availability().stalls(self.recovery.threshold),
             recovery_seconds: self.recovery.longest_seconds(),
             resources: ResourceUsage::so_far(),
             running_requests: lake.store().requests().since(opening),

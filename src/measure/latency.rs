@@ -65,8 +65,7 @@ impl Latencies {
         &self.histogram
     }
 
-    /// Adds the values of a histogram that was read from a log. Its extremes are then known to within
-    /// 0.1 % only.
+    /// Adds the values of a histogram that was read from a log. Extremes are then known to within 0.1 % only.
     ///
     /// # Errors
     /// When its values don't fit.

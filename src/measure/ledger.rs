@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use rangemap::RangeSet;
 use serde::{Deserialize, Serialize};
 
 /// One stream's account.
@@ -11,8 +12,7 @@ use serde::{Deserialize, Serialize};
 struct Stream {
     /// The first number that was to come.
     from: u64,
-    /// Start to end (exclusive) of each run of numbers seen.
-    seen: BTreeMap<u64, u64>,
+    seen: RangeSet<u64>,
     received: u64,
     duplicated: u64,
     out_of_order: u64,
@@ -24,70 +24,28 @@ struct Stream {
 
 impl Stream {
     fn highest(&self) -> u64 {
-        self.seen.last_key_value().map_or(0, |(_, &end)| end)
+        self.seen.last().map_or(0, |range| range.end)
     }
 
     fn record(&mut self, numbers: Range<u64>) {
-        let count = numbers.end - numbers.start;
-        self.received += count;
-        let highest = self.highest();
-        if let Some(mut last) = self.seen.last_entry()
-            && numbers.start == highest
-        {
-            *last.get_mut() = numbers.end;
-            return;
-        }
+        self.received += numbers.end - numbers.start;
         let already = self.seen_of(&numbers);
         self.duplicated += already;
-        let below_highest = numbers.end.min(highest).saturating_sub(numbers.start);
+        let below_highest = numbers.end.min(self.highest()).saturating_sub(numbers.start);
         self.out_of_order += below_highest.saturating_sub(already);
-        self.insert(numbers);
+        self.seen.insert(numbers);
     }
 
     /// Of `numbers`, how many have been seen.
     fn seen_of(&self, numbers: &Range<u64>) -> u64 {
-        self.seen
-            .range(..numbers.end)
-            .rev()
-            .take_while(|&(_, &end)| end > numbers.start)
-            .map(|(&start, &end)| end.min(numbers.end) - start.max(numbers.start))
-            .sum()
-    }
-
-    fn insert(&mut self, numbers: Range<u64>) {
-        let Range { mut start, mut end } = numbers;
-        // Joined with every range that it touches.
-        let touching: Vec<u64> = self
-            .seen
-            .range(..=end)
-            .rev()
-            .take_while(|&(_, &range_end)| range_end >= start)
-            .map(|(&range_start, _)| range_start)
-            .collect();
-        for range_start in touching {
-            if let Some(range_end) = self.seen.remove(&range_start) {
-                start = start.min(range_start);
-                end = end.max(range_end);
-            }
-        }
-        self.seen.insert(start, end);
+        let seen = self.seen.overlapping(numbers);
+        seen.map(|range| range.end.min(numbers.end) - range.start.max(numbers.start)).sum()
     }
 
     /// The numbers that should have come and did not.
     fn gaps(&self) -> Vec<Range<u64>> {
-        let mut gaps = Vec::new();
-        let mut next = self.from;
-        for (&start, &end) in &self.seen {
-            if start > next {
-                gaps.push(next..start);
-            }
-            next = next.max(end);
-        }
-        let count = self.committed.max(self.ended_with.unwrap_or(0));
-        if count > next {
-            gaps.push(next..count);
-        }
-        gaps
+        let end = self.committed.max(self.ended_with.unwrap_or(0)).max(self.highest());
+        if self.from < end { self.seen.gaps(&(self.from..end)).collect() } else { Vec::new() }
     }
 
     /// Messages numbered beyond the count that the stream ended with.

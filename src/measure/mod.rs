@@ -1,5 +1,4 @@
-//! Pure numbers: histograms, percentiles, what a run's messages add up to. Knows no storage, no files
-//! and no clock.
+//! Pure numbers: histograms, percentiles, what a run's messages add up to. No storage, no files, no clock.
 
 mod latency;
 mod ledger;

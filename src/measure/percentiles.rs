@@ -13,7 +13,8 @@ use super::meter::REPORTED_PERCENTILES;
 pub struct Percentiles(Vec<f64>);
 
 impl Percentiles {
-    const MAX: usize = 20;
+    /// The most that are taken.
+    pub const MAX: usize = 20;
 
     /// The percentiles.
     pub fn iter(&self) -> impl Iterator<Item = f64> {

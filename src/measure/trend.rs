@@ -1,9 +1,7 @@
 //! Whether a series grows.
 
-/// The Theil-Sen slope of `(x, y)` points: the median of the slopes of all pairs. Up to a third of the
-/// points may be outliers and it doesn't move. `None` for fewer than two distinct `x`.
-///
-/// P. K. Sen, "Estimates of the Regression Coefficient Based on Kendall's Tau", JASA 63 (1968).
+/// The Theil-Sen slope of `(x, y)` points: the median of the slopes of all pairs, which outliers hardly move. `None`
+/// for fewer than two distinct `x`.
 pub fn theil_sen_slope(points: &[(f64, f64)]) -> Option<f64> {
     // Quadratic in the points: a long series is thinned out evenly first.
     const MAX_POINTS: usize = 500;

@@ -25,8 +25,10 @@ pub enum Arrival {
 pub(super) struct Arrivals {
     rate: Rate,
     arrival: Arrival,
-    index: u64,
-    next_us: i64,
+    /// How many are past.
+    pub(super) index: u64,
+    /// When the next message is due, in microseconds after the schedule's start.
+    pub(super) next_us: i64,
     /// The time of the next Poisson arrival; the sum of many small times is kept as a float.
     poisson_us: f64,
     random: SmallRng,
@@ -45,16 +47,6 @@ impl Arrivals {
         };
         arrivals.next_us = arrivals.due_us();
         arrivals
-    }
-
-    /// How many are past.
-    pub(super) fn index(&self) -> u64 {
-        self.index
-    }
-
-    /// When the next message is due, in microseconds after the schedule's start.
-    pub(super) fn next_us(&self) -> i64 {
-        self.next_us
     }
 
     /// Goes on to the message after that.
@@ -89,8 +81,8 @@ mod tests {
         let mut arrivals = Arrivals::new(rate.parse().unwrap(), arrival, seed);
         (0..count)
             .map(|index| {
-                assert_eq!(arrivals.index(), index as u64);
-                let next_us = arrivals.next_us();
+                assert_eq!(arrivals.index, index as u64);
+                let next_us = arrivals.next_us;
                 arrivals.advance();
                 next_us
             })

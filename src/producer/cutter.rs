@@ -49,8 +49,7 @@ impl Cutter {
         Ok(())
     }
 
-    /// Cuts the batch where its interval is over and the queue has room; else it goes on growing and is
-    /// tried again at the next tick.
+    /// Cuts the batch where its interval is over and the queue has room; else it goes on growing.
     pub(super) fn cut_if_due(&mut self, now_ns: u64) -> Result<(), Gone> {
         if now_ns < self.boundary_ns {
             return Ok(());

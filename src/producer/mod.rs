@@ -17,20 +17,16 @@ use std::time::Duration;
 use tokio::sync::mpsc::{self, Sender, UnboundedSender};
 use tokio_util::sync::CancellationToken;
 
-use crate::events::{Event, ProducerSummary, Requests, SentInterval, StoreStalls};
+use crate::events::{Event, ProducerSummary, SentInterval, StoreStalls};
 use crate::machine::ResourceUsage;
 use crate::units::{Rate, Seconds};
-use s3mq_clock::Anchor;
 use s3mq_queue::storage::Purpose;
-use s3mq_queue::{
-    Appended, Batch, CheckpointBy, DataEncoding, Lake, Notice, Producer, ProducerEpoch, ProducerOptions,
-    QueueError,
-};
+use s3mq_queue::{Batch, Lake, Producer, ProducerOptions, QueueError};
 
 pub use arrivals::Arrival;
 pub use cutter::MAX_BATCH_BYTES;
 use notices::Notices;
-use pacer::{Paced, Pacer};
+use pacer::Pacer;
 pub use payload::{Padding, Payload, STAMP_BYTES};
 use timeline::Timeline;
 
@@ -60,50 +56,25 @@ pub enum Schedule {
 /// What a producer does. Validated.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Its id.
-    pub producer_id: i32,
+    /// How it appends to the queue.
+    pub queue: ProducerOptions,
     /// How fast, and for how long.
     pub schedule: Schedule,
-    /// How long after its schedule's end a producer that fell behind goes on; what is not handed over by then
-    /// is not sent.
+    /// How long after its schedule's end a producer that fell behind goes on to hand over.
     pub grace: Duration,
     /// How often what was handed over is committed.
     pub commit_interval: Duration,
-    /// A batch that has grown to this many bytes of messages is cut off although its interval isn't over;
-    /// see [`MAX_BATCH_BYTES`].
+    /// The most bytes of messages that a batch grows to; see [`MAX_BATCH_BYTES`].
     pub max_batch_bytes: usize,
     /// Bytes a message; `None` is the stamp alone.
     pub message_size: Option<usize>,
     /// What fills a message up.
     pub padding: Padding,
-    /// Encoding of the column `data`.
-    pub data_encoding: DataEncoding,
-    /// Versions of the table from one checkpoint to the next; 0 is never.
-    pub checkpoint_interval: u64,
-    /// Where checkpoints are made.
-    pub checkpoint_by: CheckpointBy,
-    /// Whether a table that s3mq didn't create is written to.
-    pub append_to_existing: bool,
     /// Length of the timeline's intervals.
     pub interval: Duration,
-    /// The clock that stamps are made of.
-    pub anchor: Anchor,
 }
 
 impl Config {
-    fn options(&self, notices: UnboundedSender<Notice>) -> ProducerOptions {
-        ProducerOptions {
-            producer_id: self.producer_id,
-            data_encoding: self.data_encoding,
-            anchor: self.anchor.clone(),
-            checkpoint_interval: self.checkpoint_interval,
-            checkpoint_by: self.checkpoint_by.clone(),
-            append_to_existing: self.append_to_existing,
-            notices: Some(notices),
-            ..ProducerOptions::default()
-        }
-    }
-
     /// A pacer whose schedule starts now.
     fn pacer(
         &self,
@@ -117,17 +88,16 @@ impl Config {
             grace_ns: self.grace.as_nanos() as u64,
             interval_ns: self.commit_interval.as_nanos() as u64,
             max_batch_bytes: self.max_batch_bytes,
-            timeline: Timeline::new(&self.anchor, self.interval, ended),
+            timeline: Timeline::new(&self.queue.anchor, self.interval, ended),
             payload: Payload::new(self.message_size, self.padding, rand::random()),
-            anchor: self.anchor.clone(),
+            anchor: self.queue.anchor.clone(),
             stop,
             batches,
         }
     }
 }
 
-/// Runs a producer until everything is sent and committed, or `stop` is cancelled; then it commits what it has handed
-/// over.
+/// Runs a producer until all is sent, or `stop` is cancelled, and what was handed over is committed.
 ///
 /// # Errors
 /// What ended the queue.
@@ -139,10 +109,10 @@ pub async fn run(
 ) -> Result<ProducerSummary, QueueError> {
     let (notice, received) = mpsc::unbounded_channel();
     let mut notices = Notices::new(received);
+    let options = ProducerOptions { notices: Some(notice), ..config.queue.clone() };
     // The table exists and the connections are warm before the schedule starts.
-    let mut queue = Producer::open(lake, config.options(notice)).await?;
-    let opened =
-        Opened { by: queue.epoch(), cold_open: queue.cold_open(), requests: lake.store().requests() };
+    let mut queue = Producer::open(lake, options).await?;
+    let (by, cold_open, opening) = (queue.epoch(), queue.cold_open(), lake.store().requests());
     report(Event::Ready);
 
     let (sender, mut batches) = mpsc::channel(1);
@@ -175,27 +145,7 @@ pub async fn run(
     }
     let appended = queue.finish().await?;
     notices.take(&mut report);
-    Ok(summary(&config, lake, opened, paced, appended, notices, stop.is_cancelled()))
-}
-
-/// A producer that was ready.
-struct Opened {
-    by: ProducerEpoch,
-    cold_open: Duration,
-    /// What it had sent by then.
-    requests: Requests,
-}
-
-fn summary(
-    config: &Config,
-    lake: &Lake,
-    opened: Opened,
-    paced: Paced,
-    appended: Appended,
-    notices: Notices,
-    is_stopped: bool,
-) -> ProducerSummary {
-    let requests = lake.store().requests().since(&opened.requests);
+    let requests = lake.store().requests().since(&opening);
     let planned = match config.schedule {
         Schedule::Paced { messages, .. } | Schedule::Flood { messages } => messages,
         Schedule::FloodFor(_) => paced.handed_over,
@@ -209,8 +159,8 @@ fn summary(
     };
     let sending_seconds = scheduled_seconds.max(paced.elapsed_ns as f64 / 1e9);
     let stalls_from = StoreStalls::threshold(config.commit_interval);
-    ProducerSummary {
-        by: opened.by,
+    Ok(ProducerSummary {
+        by,
         planned,
         committed: appended.messages,
         sending_seconds,
@@ -225,16 +175,16 @@ fn summary(
         wasted_data_puts: requests.attempts(Purpose::DataPut).saturating_sub(appended.files),
         wasted_commit_puts: requests.attempts(Purpose::CommitPut).saturating_sub(appended.commits),
         commit_time: notices.commit_times.summary(),
-        cold_open_seconds: opened.cold_open.as_secs_f64(),
+        cold_open_seconds: cold_open.as_secs_f64(),
         checkpoints: notices.checkpoints,
         checkpoint_requests: notices.checkpoint_requests,
         resources: ResourceUsage::so_far(),
-        interrupted: is_stopped && paced.handed_over < planned,
+        interrupted: stop.is_cancelled() && paced.handed_over < planned,
         store_server: lake.store().server(),
-        wall_clock_step_us: config.anchor.wall_clock_step_us(),
+        wall_clock_step_us: config.queue.anchor.wall_clock_step_us(),
         store_clock: lake.store().clock(),
         store_stalls: lake.store().availability().stalls(stalls_from),
         running_requests: requests,
         requests: lake.store().requests(),
-    }
+    })
 }

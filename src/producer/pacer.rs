@@ -90,7 +90,7 @@ impl Pacer {
         let until_ns = self.start_ns + rate.due_us(messages) as u64 * 1_000 + self.grace_ns;
         let mut delay = Run::default();
         let mut last_ns = self.start_ns;
-        while arrivals.index() < messages && !self.stop.is_cancelled() {
+        while arrivals.index < messages && !self.stop.is_cancelled() {
             let now_ns = s3mq_clock::monotonic_ns();
             if now_ns > until_ns {
                 break;
@@ -98,18 +98,18 @@ impl Pacer {
             let elapsed_us = ((now_ns - self.start_ns) / 1_000) as i64;
             self.timeline.advance(now_ns);
             cutter.hand_over_at(self.anchor.at_us(now_ns));
-            let (before, held_up_ns) = (arrivals.index(), cutter.held_up_ns);
+            let (before, held_up_ns) = (arrivals.index, cutter.held_up_ns);
             let mut gone = false;
             // Until nothing more is due, or waiting for the queue has made `now` an old time.
-            while arrivals.index() < messages
-                && arrivals.next_us() <= elapsed_us
+            while arrivals.index < messages
+                && arrivals.next_us <= elapsed_us
                 && cutter.held_up_ns == held_up_ns
             {
-                gone = cutter.push(&mut self.payload, start_us + arrivals.next_us()).is_err();
+                gone = cutter.push(&mut self.payload, start_us + arrivals.next_us).is_err();
                 if gone {
                     break;
                 }
-                if let Some((delay_us, count)) = delay.add(elapsed_us - arrivals.next_us(), 1) {
+                if let Some((delay_us, count)) = delay.add(elapsed_us - arrivals.next_us, 1) {
                     self.timeline.record(Some(delay_us), count);
                 }
                 arrivals.advance();
@@ -117,21 +117,21 @@ impl Pacer {
             if let Some((delay_us, count)) = delay.end() {
                 self.timeline.record(Some(delay_us), count);
             }
-            if arrivals.index() > before {
+            if arrivals.index > before {
                 last_ns = now_ns;
             }
             if gone || cutter.cut_if_due(now_ns).is_err() {
                 break;
             }
             if cutter.held_up_ns == held_up_ns {
-                let next_due_ns = self.start_ns + arrivals.next_us() as u64 * 1_000;
+                let next_due_ns = self.start_ns + arrivals.next_us as u64 * 1_000;
                 let tick_ns = now_ns + TICK_NS.min(self.interval_ns);
                 let wake_ns = cutter.boundary_ns.min(next_due_ns.max(tick_ns));
                 s3mq_clock::sleep_until_ns(wake_ns.min(now_ns + LONGEST_SLEEP_NS));
             }
         }
         Paced {
-            handed_over: arrivals.index(),
+            handed_over: arrivals.index,
             elapsed_ns: last_ns - self.start_ns,
             send_delay: self.timeline.delays().summary(),
             held_up_ns: 0,

@@ -22,7 +22,7 @@ use strum::VariantArray;
 const WHOLE: &str = "e2e";
 
 /// Writes the intervals of one run.
-pub struct Hlog<W: Write> {
+pub(crate) struct Hlog<W: Write> {
     inner: W,
     serializer: V2DeflateSerializer,
     begun: bool,
@@ -30,10 +30,7 @@ pub struct Hlog<W: Write> {
 
 impl<W: Write> Hlog<W> {
     /// Writes the first lines.
-    ///
-    /// # Errors
-    /// When they can't be written.
-    pub fn new(mut inner: W) -> io::Result<Self> {
+    pub(crate) fn new(mut inner: W) -> io::Result<Self> {
         writeln!(inner, "#[latencies in microseconds, s3mq {}]", env!("CARGO_PKG_VERSION"))?;
         writeln!(inner, "#[Histogram log format version 1.3]")?;
         Ok(Self { inner, serializer: V2DeflateSerializer::new(), begun: false })
@@ -41,10 +38,7 @@ impl<W: Write> Hlog<W> {
 
     /// Writes what was measured in an interval that began at `start_us` (Unix microseconds) and was
     /// `length_us` long; nothing where nothing was measured.
-    ///
-    /// # Errors
-    /// When it can't be written.
-    pub fn interval(&mut self, start_us: i64, length_us: i64, sample: &Sample) -> io::Result<()> {
+    pub(crate) fn interval(&mut self, start_us: i64, length_us: i64, sample: &Sample) -> io::Result<()> {
         if !self.begun {
             self.begun = true;
             writeln!(self.inner, "#[StartTime: {:.3} (seconds since epoch)]", start_us as f64 / 1e6)?;
@@ -76,16 +70,13 @@ impl<W: Write> Hlog<W> {
     }
 
     /// Gives the file back, for finishing.
-    pub fn into_inner(self) -> W {
+    pub(crate) fn into_inner(self) -> W {
         self.inner
     }
 }
 
 /// Adds the histograms of several logs up, by tag, in the order of a message's stages; other tags follow.
-///
-/// # Errors
-/// Which log (its index) can't be read, and why.
-pub fn merge_hlogs(logs: &[Vec<u8>]) -> Result<Vec<(String, Latencies)>, (usize, String)> {
+pub(crate) fn merge_hlogs(logs: &[Vec<u8>]) -> Result<Vec<(String, Latencies)>, (usize, String)> {
     let mut merged: BTreeMap<String, Latencies> = BTreeMap::new();
     for (index, log) in logs.iter().enumerate() {
         add_log(log, &mut merged).map_err(|error| (index, error))?;

@@ -6,34 +6,34 @@ use crate::measure::{LatencySummary, Percentiles};
 
 /// One interval of both timelines.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct TimelineRow {
+pub(crate) struct TimelineRow {
     /// The interval's end, in seconds after the beginning of the first.
-    pub time_from_start_seconds: f64,
+    pub(crate) time_from_start_seconds: f64,
     /// Messages handed over in it.
-    pub sent: u64,
+    pub(crate) sent: u64,
     /// Messages delivered in it.
-    pub received: u64,
+    pub(crate) received: u64,
     /// At its end: messages handed over and not delivered.
-    pub backlog: u64,
+    pub(crate) backlog: u64,
     /// Latencies of what was delivered in it, the warm-up left out.
-    pub latency: Option<LatencySummary>,
+    pub(crate) latency: Option<LatencySummary>,
     /// The chosen percentiles of these, in microseconds; empty where there were none.
-    pub percentiles_us: Vec<u64>,
+    pub(crate) percentiles_us: Vec<u64>,
     /// At its end: how long ago the last message that was delivered had been due.
-    pub lag_us: Option<i64>,
+    pub(crate) lag_us: Option<i64>,
     /// How late messages were handed over in it.
-    pub send_delay: Option<LatencySummary>,
+    pub(crate) send_delay: Option<LatencySummary>,
     /// Checkpoints that began in it.
-    pub checkpoints: u64,
+    pub(crate) checkpoints: u64,
     /// Memory that the producer held at its end; 0 where it didn't say.
-    pub producer_rss_bytes: u64,
+    pub(crate) producer_rss_bytes: u64,
     /// The same of the consumer.
-    pub consumer_rss_bytes: u64,
+    pub(crate) consumer_rss_bytes: u64,
 }
 
 /// Lays both timelines side by side, from the first interval of `sent` on; an interval that only one of them has, or
 /// neither, has zeros. `checkpoints` are the intervals in which one began.
-pub fn join(
+pub(crate) fn join(
     interval_seconds: f64,
     sent: &[SentInterval],
     received: &[ReceivedInterval],
@@ -83,7 +83,7 @@ pub fn join(
 }
 
 /// The bytes of the file, with these percentiles.
-pub fn intervals_csv(percentiles: &Percentiles, rows: &[TimelineRow]) -> Vec<u8> {
+pub(crate) fn intervals_csv(percentiles: &Percentiles, rows: &[TimelineRow]) -> Vec<u8> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let header = columns(percentiles, &TimelineRow::default()).into_iter().map(|(name, _)| name);
     // Writing to memory can't fail.

@@ -1,5 +1,4 @@
-//! What grows with a table's log where anything does, for people: commit, discovery and cold-open time,
-//! checkpoints, memory.
+//! What may grow with a table's log: commit, discovery and cold-open time, checkpoints, memory.
 
 use crate::events::CheckpointOutcome;
 use crate::measure::{LatencySummary, Stage, StageSummary};
@@ -10,7 +9,7 @@ use super::table::{aligned, or_dash, percentile_ms};
 
 /// Right-aligned columns under a header, one row a rate; where a field has two values, the producer's first.
 /// `preload_versions` is what each table was aged by.
-pub fn log_age_table(preload_versions: u64, steps: &[StepReport]) -> String {
+pub(crate) fn log_age_table(preload_versions: u64, steps: &[StepReport]) -> String {
     let mut text = match preload_versions {
         0 => "log age:\n".to_owned(),
         versions => format!("log age, each table preloaded with {} versions:\n", grouped(versions)),

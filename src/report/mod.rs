@@ -13,14 +13,15 @@ mod table;
 mod tests;
 
 pub use cost::{Cost, Prices};
-pub use hlog::{Hlog, merge_hlogs};
-pub use intervals_csv::{TimelineRow, intervals_csv, join};
-pub use log_age::log_age_table;
-pub use partial::{PartialFile, demote, discard, lock_directory, prepare_directory, prepare_file, promote};
-pub use rate_csv::RateCsv;
+pub(crate) use hlog::{Hlog, merge_hlogs};
+pub(crate) use intervals_csv::{TimelineRow, intervals_csv, join};
+pub(crate) use log_age::log_age_table;
+pub use partial::{PartialFile, prepare_file};
+pub(crate) use partial::{demote, discard, lock_directory, prepare_directory, promote};
+pub(crate) use rate_csv::RateCsv;
 pub use step::{
     Deadlines, FaultCount, FaultRules, Outcome, RssGrowth, RunInfo, StepReport, StoreModel, Verdict,
     step_json,
 };
-pub use summary_csv::summary_csv;
-pub use table::{cost_table, percentile_ms, table};
+pub(crate) use summary_csv::summary_csv;
+pub(crate) use table::{cost_table, percentile_ms, table};

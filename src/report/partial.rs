@@ -1,4 +1,4 @@
-//! Result files that are either whole or marked as partial.
+//! Result files that are either whole or marked as partial. Each error names its file.
 
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
@@ -17,7 +17,7 @@ impl PartialFile {
     /// Creates the partial file, in place of an older one.
     ///
     /// # Errors
-    /// When it can't be created, or could not be renamed in the end; the message names it.
+    /// When it can't be created, or could not be renamed in the end.
     pub fn create(target: &Path) -> io::Result<Self> {
         if target.is_dir() {
             return Err(named(target, &io::ErrorKind::IsADirectory.into()));
@@ -30,7 +30,7 @@ impl PartialFile {
     /// Gives the file its name.
     ///
     /// # Errors
-    /// When it can't be written or renamed; the message names it.
+    /// When it can't be written or renamed.
     pub fn finish(mut self) -> io::Result<()> {
         self.writer.flush().map_err(|error| named(&self.target, &error))?;
         fs::rename(partial_name(&self.target), &self.target).map_err(|error| named(&self.target, &error))
@@ -39,7 +39,7 @@ impl PartialFile {
     /// Writes a whole file at once, by way of its partial name.
     ///
     /// # Errors
-    /// When it can't be written or renamed; the message names it.
+    /// When it can't be written or renamed.
     pub fn write_whole(target: &Path, bytes: &[u8]) -> io::Result<()> {
         let mut file = Self::create(target)?;
         file.write_all(bytes)?;
@@ -58,10 +58,7 @@ impl Write for PartialFile {
 }
 
 /// Creates a directory for results and proves that files can be written there.
-///
-/// # Errors
-/// When it can't be created or written to; the message names it.
-pub fn prepare_directory(directory: &Path) -> io::Result<()> {
+pub(crate) fn prepare_directory(directory: &Path) -> io::Result<()> {
     fs::create_dir_all(directory).map_err(|error| named(directory, &error))?;
     let probe = directory.join(".s3mq-writable.partial");
     File::create(&probe).and_then(|_| fs::remove_file(&probe)).map_err(|error| {
@@ -72,18 +69,15 @@ pub fn prepare_directory(directory: &Path) -> io::Result<()> {
 /// Creates the directory of a file for results and proves that files can be written there.
 ///
 /// # Errors
-/// When it can't be created or written to; the message names the directory.
+/// When it can't be created or written to.
 pub fn prepare_file(file: &Path) -> io::Result<()> {
     let directory = file.parent().filter(|directory| !directory.as_os_str().is_empty());
     prepare_directory(directory.unwrap_or(Path::new(".")))
 }
 
-/// Keeps a second bench off a directory for results for as long as the file is open, however it comes to be
-/// closed. The lock is on the directory itself, so that it leaves nothing behind.
-///
-/// # Errors
-/// When somebody else holds it; the message names the directory.
-pub fn lock_directory(directory: &Path) -> io::Result<File> {
+/// Keeps a second bench off a directory for results for as long as the file is open. The lock is on the directory
+/// itself, so that it leaves nothing behind.
+pub(crate) fn lock_directory(directory: &Path) -> io::Result<File> {
     let lock = File::open(directory).map_err(|error| named(directory, &error))?;
     match lock.try_lock() {
         Err(TryLockError::WouldBlock) => {
@@ -96,26 +90,17 @@ pub fn lock_directory(directory: &Path) -> io::Result<File> {
 }
 
 /// Gives a partial file that another process left behind its name; nothing where there is none.
-///
-/// # Errors
-/// When it can't be renamed; the message names it.
-pub fn promote(target: &Path) -> io::Result<()> {
+pub(crate) fn promote(target: &Path) -> io::Result<()> {
     unless_missing(target, fs::rename(partial_name(target), target))
 }
 
 /// Marks a file that another process finished as partial after all; nothing where there is none.
-///
-/// # Errors
-/// When it can't be renamed; the message names it.
-pub fn demote(target: &Path) -> io::Result<()> {
+pub(crate) fn demote(target: &Path) -> io::Result<()> {
     unless_missing(target, fs::rename(target, partial_name(target)))
 }
 
 /// Removes a file of an earlier run, whole or partial; nothing where there is none.
-///
-/// # Errors
-/// When it is there and can't be removed; the message names it.
-pub fn discard(target: &Path) -> io::Result<()> {
+pub(crate) fn discard(target: &Path) -> io::Result<()> {
     [partial_name(target), target.to_owned()]
         .iter()
         .try_for_each(|path| unless_missing(path, fs::remove_file(path)))

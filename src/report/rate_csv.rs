@@ -1,8 +1,5 @@
-//! `{rate}.csv`: cumulative percentiles over time, in the format of the field's known benchmark.
-//!
-//! Header `time_from_start,p50,p75,p85,p95,p99`; all values in seconds with six decimals, whatever the
-//! locale. `time_from_start` counts from the consumer's start; percentiles are nearest-rank and
-//! cumulative since the warm-up.
+//! `{rate}.csv`: percentiles over time, in the format of the field's known benchmark. All values in seconds with six
+//! decimals; `time_from_start` counts from the consumer's start, percentiles are cumulative since the warm-up.
 
 use std::io::{self, Write};
 
@@ -12,36 +9,27 @@ use crate::measure::PercentileRow;
 
 /// Writes the rows of one rate.
 #[derive(Debug)]
-pub struct RateCsv<W: Write> {
+pub(crate) struct RateCsv<W: Write> {
     writer: Writer<W>,
 }
 
 impl<W: Write> RateCsv<W> {
     /// Writes the header.
-    ///
-    /// # Errors
-    /// When it can't be written.
-    pub fn new(inner: W) -> io::Result<Self> {
+    pub(crate) fn new(inner: W) -> io::Result<Self> {
         let mut writer = Writer::from_writer(inner);
         writer.write_record(["time_from_start", "p50", "p75", "p85", "p95", "p99"])?;
         Ok(Self { writer })
     }
 
     /// Writes a row. It reaches the file at once, so that a run can be watched.
-    ///
-    /// # Errors
-    /// When it can't be written.
-    pub fn row(&mut self, row: &PercentileRow) -> io::Result<()> {
+    pub(crate) fn row(&mut self, row: &PercentileRow) -> io::Result<()> {
         let values = std::iter::once(row.time_from_start_seconds).chain(row.percentiles_seconds);
         self.writer.write_record(values.map(|value| format!("{value:.6}")))?;
         self.writer.flush()
     }
 
     /// Gives the file back, for finishing.
-    ///
-    /// # Errors
-    /// When what is buffered can't be written.
-    pub fn into_inner(self) -> io::Result<W> {
+    pub(crate) fn into_inner(self) -> io::Result<W> {
         self.writer.into_inner().map_err(|error| io::Error::other(error.to_string()))
     }
 }

@@ -7,7 +7,7 @@ use super::log_age::discovered;
 use super::step::{RunInfo, StepReport};
 
 /// The bytes of the file, of a run with this configuration; empty for no steps.
-pub fn summary_csv(info: &RunInfo, steps: &[StepReport]) -> Vec<u8> {
+pub(crate) fn summary_csv(info: &RunInfo, steps: &[StepReport]) -> Vec<u8> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     for (index, step) in steps.iter().enumerate() {
         // A column's name stands beside its value, so that the two can't come apart.

@@ -10,9 +10,8 @@ use super::step::StepReport;
 /// Stands before a percentile that too few samples support.
 const MARK: &str = "~";
 
-/// Right-aligned columns under a header, one row a rate; what was lost, doubled or reordered is spelled
-/// out below it.
-pub fn table(steps: &[StepReport]) -> String {
+/// One row a rate; what was lost, doubled or reordered is spelled out below.
+pub(crate) fn table(steps: &[StepReport]) -> String {
     let mut text = aligned(steps.iter().map(row));
     if text.contains(MARK) {
         text.push_str(&format!(
@@ -28,7 +27,7 @@ pub fn table(steps: &[StepReport]) -> String {
 }
 
 /// What each rate costs, under the name and date of the price table; one row a rate.
-pub fn cost_table(prices: &Prices, steps: &[StepReport]) -> String {
+pub(crate) fn cost_table(prices: &Prices, steps: &[StepReport]) -> String {
     let rows = steps.iter().map(|step| {
         let cost = &step.cost;
         let a_million = cost.requests_usd_per_million_messages.map(|cost| format!("{cost:.6}"));
@@ -78,7 +77,7 @@ pub(super) fn or_dash(text: Option<String>) -> String {
 }
 
 /// The `percentile`, which is `us`, in milliseconds; marked where it is among the unsupported ones.
-pub fn percentile_ms(unsupported: &[u8], percentile: u8, us: u64) -> String {
+pub(crate) fn percentile_ms(unsupported: &[u8], percentile: u8, us: u64) -> String {
     let mark = if unsupported.contains(&percentile) { MARK } else { "" };
     format!("{mark}{:.1}", us as f64 / 1e3)
 }

@@ -15,7 +15,7 @@ use s3mq::events::Event;
 use s3mq::measure::{PercentileRow, Percentiles, Sample};
 use s3mq::producer::{self, Arrival, MAX_BATCH_BYTES, Schedule};
 use s3mq_clock::Anchor;
-use s3mq_queue::{CheckpointBy, ConsumerOptions, Lake, Poll};
+use s3mq_queue::{ConsumerOptions, Lake, Poll, ProducerOptions};
 
 /// Longer than any flood: its batches are cut where they are full.
 const NEVER: Duration = Duration::from_secs(3_600);
@@ -72,19 +72,19 @@ fn producer_config(job: &Job, anchor: &Anchor) -> producer::Config {
         }
     };
     producer::Config {
-        producer_id: 0,
+        queue: ProducerOptions {
+            data_encoding: job.data_encoding,
+            checkpoint_interval: 0,
+            anchor: anchor.clone(),
+            ..ProducerOptions::default()
+        },
         schedule,
         grace: PATIENCE,
         commit_interval,
         max_batch_bytes,
         message_size: job.message_size,
         padding: job.padding,
-        data_encoding: job.data_encoding,
         interval: Duration::from_secs(1),
-        checkpoint_interval: 0,
-        checkpoint_by: CheckpointBy::default(),
-        append_to_existing: false,
-        anchor: anchor.clone(),
     }
 }
 
@@ -109,7 +109,6 @@ fn consumer_config(job: &Job, anchor: &Anchor) -> consumer::Config {
         commit_interval: job.poll_interval,
         interval: Duration::from_secs(1),
         percentiles: Percentiles::default(),
-        anchor: anchor.clone(),
     }
 }
 
