@@ -73,7 +73,7 @@ const LINE_EVERY: Duration = Duration::from_secs(5);
 
 impl Progress {
     /// Progress of `label` in `unit`, of a known total or none, on standard error.
-    pub(crate) fn new(label: String, total: Option<u64>, unit: &'static str, quiet: bool) -> Self {
+    pub(crate) fn new(label: &str, total: Option<u64>, unit: &'static str, quiet: bool) -> Self {
         let is_terminal = stderr().is_terminal();
         let bar = (!quiet && is_terminal).then(|| {
             let (bar, template) = match total {
@@ -83,10 +83,10 @@ impl Progress {
             if let Ok(style) = ProgressStyle::with_template(template) {
                 bar.set_style(style);
             }
-            bar.with_prefix(label.clone())
+            bar.with_prefix(label.to_owned())
         });
         let next_line = (!quiet && !is_terminal).then(|| Instant::now() + LINE_EVERY);
-        Self { bar, next_line, label, total, unit }
+        Self { bar, next_line, label: label.to_owned(), total, unit }
     }
 
     /// It is this far; `text` says it in words.

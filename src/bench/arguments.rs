@@ -1,7 +1,5 @@
 //! The command lines of a bench's children: ordinary documented flags, which can be given by hand.
 
-use std::fmt::Display;
-
 use super::step::{Step, ready_timeout};
 use crate::config::value_name;
 use crate::units::Seconds;
@@ -15,46 +13,32 @@ pub(crate) struct StoreFlags {
     pub(crate) environment: Vec<(String, String)>,
 }
 
-/// A command line that is being written.
-struct Line(Vec<String>);
+/// What the lines of all roles begin with. A value stands behind `=`, so that it may begin with a dash.
+fn line(role: &str, step: &Step<'_>) -> Vec<String> {
+    let mut line = vec![role.to_owned(), format!("--lake-path={}", step.prefix)];
+    line.extend(["--no-preflight", "--quiet", "--exit-on-stdin-eof"].map(str::to_owned));
+    line.extend(step.config.store.flags.iter().cloned());
+    line
+}
 
-impl Line {
-    fn of(role: &str, step: &Step<'_>) -> Self {
-        let mut line = Self(vec![role.to_owned()]).with("lake-path", &step.prefix);
-        line.0.extend(["--no-preflight", "--quiet", "--exit-on-stdin-eof"].map(str::to_owned));
-        line.0.extend(step.config.store.flags.iter().cloned());
-        line
-    }
-
-    /// Of a producer or a consumer.
-    fn of_role(role: &str, step: &Step<'_>, anchor: &Anchor) -> Self {
-        let run = &step.config.info.run;
-        Self::of(role, step)
-            .with("clock-anchor", anchor)
-            .with("autocommit-duration-ms", run.commit.autocommit_duration_ms)
-            .with("interval-seconds", run.timeline.interval_seconds)
-    }
-
-    /// With `=`, so that a value may begin with a dash.
-    fn with(mut self, name: &str, value: impl Display) -> Self {
-        self.0.push(format!("--{name}={value}"));
-        self
-    }
-
-    fn with_given(self, name: &str, value: Option<impl Display>) -> Self {
-        match value {
-            Some(value) => self.with(name, value),
-            None => self,
-        }
-    }
+/// The same of a producer or a consumer.
+fn role_line(role: &str, step: &Step<'_>, anchor: &Anchor) -> Vec<String> {
+    let run = &step.config.info.run;
+    let mut line = line(role, step);
+    line.extend([
+        format!("--clock-anchor={anchor}"),
+        format!("--autocommit-duration-ms={}", run.commit.autocommit_duration_ms),
+        format!("--interval-seconds={}", run.timeline.interval_seconds),
+    ]);
+    line
 }
 
 pub(super) fn preload(step: &Step<'_>) -> Vec<String> {
     let run = &step.config.info.run;
-    Line::of("preload", step)
-        .with("versions", run.preload_versions)
-        .with("checkpoint-interval", run.checkpoint.checkpoint_interval)
-        .0
+    let mut line = line("preload", step);
+    line.push(format!("--versions={}", run.preload_versions));
+    line.push(format!("--checkpoint-interval={}", run.checkpoint.checkpoint_interval));
+    line
 }
 
 pub(super) fn consumer(step: &Step<'_>, anchor: &Anchor, first_version: Option<u64>) -> Vec<String> {
@@ -65,32 +49,37 @@ pub(super) fn consumer(step: &Step<'_>, anchor: &Anchor, first_version: Option<u
     let drain_seconds = info.deadlines.drain_timeout_seconds.as_f64() + quiet_seconds;
     // The producer may take its time to open the table.
     let wait_seconds = ready_timeout(config).as_secs_f64() + drain_seconds;
-    let raw = config.output.raw_output.then(|| files.raw.display());
-    Line::of_role("consumer", step, anchor)
-        .with("start", first_version.map_or_else(|| "earliest".to_owned(), |version| version.to_string()))
-        .with("output-path", files.rows.display())
-        .with("hlog-output-path", files.hlog.display())
-        .with_given("raw-output-path", raw)
-        .with("log-frequency", ((rate.per_second() / 2.0) as u64).max(1))
-        .with_given("warmup-seconds", run.warmup_seconds)
-        .with("drain-timeout-seconds", drain_seconds.min(Seconds::MAX.as_f64()))
-        .with("wait-timeout-seconds", wait_seconds.min(Seconds::MAX.as_f64()))
-        .with("percentiles", &run.percentiles.percentiles)
-        .with("poll", value_name(&info.poll.poll))
-        .with_given("poll-interval-ms", info.poll.poll_interval_ms)
-        .0
+    let max_seconds = Seconds::MAX.as_f64();
+    let start = first_version.map_or_else(|| "earliest".to_owned(), |version| version.to_string());
+    let mut line = role_line("consumer", step, anchor);
+    line.extend([
+        format!("--start={start}"),
+        format!("--output-path={}", files.rows.display()),
+        format!("--hlog-output-path={}", files.hlog.display()),
+        format!("--log-frequency={}", ((rate.per_second() / 2.0) as u64).max(1)),
+        format!("--drain-timeout-seconds={}", drain_seconds.min(max_seconds)),
+        format!("--wait-timeout-seconds={}", wait_seconds.min(max_seconds)),
+        format!("--percentiles={}", run.percentiles.percentiles),
+        format!("--poll={}", value_name(&info.poll.poll)),
+    ]);
+    line.extend(config.output.raw_output.then(|| format!("--raw-output-path={}", files.raw.display())));
+    line.extend(run.warmup_seconds.map(|seconds| format!("--warmup-seconds={seconds}")));
+    line.extend(info.poll.poll_interval_ms.map(|ms| format!("--poll-interval-ms={ms}")));
+    line
 }
 
 pub(super) fn producer(step: &Step<'_>, anchor: &Anchor, messages: u64) -> Vec<String> {
     let (info, run) = (&step.config.info, &step.config.info.run);
-    Line::of_role("producer", step, anchor)
-        .with("rate", step.rate)
-        .with("messages", messages)
-        .with_given("message-size", info.message.message_size)
-        .with("checkpoint-interval", run.checkpoint.checkpoint_interval)
-        .with("arrival", value_name(&run.arrival.arrival))
-        .with("seed", run.arrival.seed)
-        .with("payload", value_name(&info.message.payload))
-        .with("data-encoding", value_name(&info.message.data_encoding))
-        .0
+    let mut line = role_line("producer", step, anchor);
+    line.extend([
+        format!("--rate={}", step.rate),
+        format!("--messages={messages}"),
+        format!("--checkpoint-interval={}", run.checkpoint.checkpoint_interval),
+        format!("--arrival={}", value_name(&run.arrival.arrival)),
+        format!("--seed={}", run.arrival.seed),
+        format!("--payload={}", value_name(&info.message.payload)),
+        format!("--data-encoding={}", value_name(&info.message.data_encoding)),
+    ]);
+    line.extend(info.message.message_size.map(|size| format!("--message-size={size}")));
+    line
 }

@@ -19,13 +19,7 @@ impl Console {
     }
 
     /// These commands are started for `label`, to handle so many messages or versions.
-    pub(super) fn started(
-        &mut self,
-        label: String,
-        planned: u64,
-        unit: &'static str,
-        commands: &[&[String]],
-    ) {
+    pub(super) fn started(&mut self, label: &str, planned: u64, unit: &'static str, commands: &[&[String]]) {
         if self.verbose {
             commands.iter().for_each(|command| say(&format!("s3mq {}", command.join(" "))));
         }

@@ -81,14 +81,6 @@ impl Drain {
     }
 }
 
-/// Waits until then; for ever where there is no deadline.
-pub(super) async fn sleep_until(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => tokio::time::sleep_until(deadline).await,
-        None => std::future::pending().await,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,7 @@
 
 use crate::report::TimelineRow;
 
-/// With fewer intervals than this there is no telling.
+/// Fewer intervals than this say nothing.
 const MIN_INTERVALS: usize = 10;
 
 /// How much more memory a role held at most in the last tenth of the sending than in the first tenth after

@@ -18,7 +18,7 @@ use crate::config::OutputArgs;
 use crate::report::{self, FaultCount, PartialFile, RunInfo, StepReport};
 use crate::units::Rate;
 use files::Files;
-use s3mq_queue::storage::{PrefixLock, StorageError, Store};
+use s3mq_queue::storage::{PrefixLock, Store};
 use s3mq_queue::{Foreign, Lake, Poll, QueueError};
 
 pub(crate) use arguments::StoreFlags;
@@ -50,10 +50,7 @@ pub(crate) enum BenchError {
     /// SIGINT or SIGTERM.
     #[error("interrupted")]
     Interrupted,
-    /// The store failed.
-    #[error(transparent)]
-    Storage(#[from] StorageError),
-    /// A table can't be emptied: the store failed, or it isn't s3mq's.
+    /// The store failed, or a table isn't s3mq's.
     #[error(transparent)]
     Queue(#[from] QueueError),
     /// Results can't be written.
@@ -93,7 +90,7 @@ impl Sweep<'_> {
         let holder =
             format!("process {} since {} s Unix time", std::process::id(), s3mq_clock::wall_us() / 1_000_000);
         let prefix = &self.config.output.prefix;
-        let lock = PrefixLock::acquire(self.store, prefix, &holder).await?;
+        let lock = PrefixLock::acquire(self.store, prefix, &holder).await.map_err(QueueError::from)?;
         let mut grace = TIDY_GRACE;
         let swept = self.rates(&mut grace).await;
         if !grace.is_zero() {
@@ -105,10 +102,8 @@ impl Sweep<'_> {
     async fn rates(&mut self, grace: &mut Duration) -> Result<(), BenchError> {
         let place = Lake::new(self.store, self.config.output.prefix.clone())?;
         let directories: Vec<_> = self.config.rates.iter().map(ToString::to_string).collect();
-        tokio::select! {
-            refused = s3mq_queue::refuse_foreign(&place, &directories) => refused?,
-            () = self.stop.cancelled() => return Err(BenchError::Interrupted),
-        }
+        let refused = self.stop.run_until_cancelled(s3mq_queue::refuse_foreign(&place, &directories)).await;
+        refused.ok_or(BenchError::Interrupted)??;
         let summary = self.config.output.output_dir.join(SUMMARY);
         // What it lists is about to be replaced: from now on it lists what this sweep has finished.
         report::discard(&summary)?;
@@ -201,8 +196,6 @@ async fn tidy(table: &Lake, grace: &mut Duration) {
 
 /// Empties a table, unless the bench is interrupted. Gives what isn't s3mq's and was left.
 async fn empty(table: &Lake, stop: &CancellationToken) -> Result<Option<Foreign>, BenchError> {
-    tokio::select! {
-        left = s3mq_queue::empty_directory(table) => Ok(left?),
-        () = stop.cancelled() => Err(BenchError::Interrupted),
-    }
+    let left = stop.run_until_cancelled(s3mq_queue::empty_directory(table)).await;
+    Ok(left.ok_or(BenchError::Interrupted)??)
 }

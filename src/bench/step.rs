@@ -3,9 +3,9 @@
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
-use super::deadlines::{Drain, IdleTimeout, Ticks, sleep_until};
+use super::deadlines::{Drain, IdleTimeout, Ticks};
 use super::growth::growth;
 use super::verdict::{Evidence, verdict};
 use super::{BenchError, Config, Console, Files, arguments};
@@ -64,12 +64,14 @@ impl Step<'_> {
         let first_version = self.preload().await?;
         let anchor = Anchor::now();
         let mut heard = self.run_roles(&anchor, first_version).await?;
-        let summaries = heard.summaries().map_err(|(role, problem)| self.failed(role, problem))?;
+        let (Some(producer), Some(consumer)) = (heard.produced.take(), heard.consumed.take()) else {
+            return Err(self.failed(CONSUMER, "ended without a result".to_owned()));
+        };
         if heard.collapsed {
             // The consumer was asked to end and left its files marked as partial; what they hold is the result.
             self.files.of_consumer(report::promote)?;
         }
-        Ok(self.report(heard, summaries, &anchor))
+        Ok(self.report(heard, producer, consumer, &anchor))
     }
 
     /// Ages the table, where that is asked for, in a process of its own: what it takes of memory and connections is
@@ -81,7 +83,7 @@ impl Step<'_> {
         }
         let arguments = arguments::preload(self);
         let label = format!("rate {}, preload", self.rate);
-        self.console.started(label, versions, "versions", &[&arguments]);
+        self.console.started(&label, versions, "versions", &[&arguments]);
         let mut child = self.start(PRELOAD, &arguments)?;
         let limit = idle_timeout(self.config);
         let preloaded = self
@@ -107,7 +109,7 @@ impl Step<'_> {
         let consumer_line = arguments::consumer(self, anchor, first_version);
         let producer_line = arguments::producer(self, anchor, messages);
         let commands = [consumer_line.as_slice(), producer_line.as_slice()];
-        self.console.started(format!("rate {}", self.rate), messages, "messages", &commands);
+        self.console.started(&format!("rate {}", self.rate), messages, "messages", &commands);
 
         let mut consumer = self.start(CONSUMER, &consumer_line)?;
         let limit = ready_timeout(self.config);
@@ -142,7 +144,8 @@ impl Step<'_> {
     fn report(
         &self,
         heard: Heard,
-        (producer, consumer): (ProducerSummary, ConsumerSummary),
+        producer: ProducerSummary,
+        consumer: ConsumerSummary,
         anchor: &Anchor,
     ) -> (StepReport, Vec<TimelineRow>) {
         let Heard { sent_intervals: sent, received_intervals: received, marks, collapsed, .. } = heard;
@@ -228,6 +231,7 @@ impl Step<'_> {
         let limit = idle_timeout(self.config);
         let (mut producer_idle, mut consumer_idle) = (IdleTimeout::new(limit), IdleTimeout::new(limit));
         while !(producer.has_ended && consumer.has_ended) {
+            let drain_ends = heard.drain.as_ref().map(|drain| drain.ends(heard.unanswered));
             let (role, said) = tokio::select! {
                 // What has been said, and that the bench stood still, goes before the deadlines.
                 biased;
@@ -245,7 +249,7 @@ impl Step<'_> {
                     }
                     continue;
                 }
-                () = sleep_until(heard.drain_ends()) => {
+                () = sleep_until(drain_ends.unwrap_or_else(Instant::now)), if drain_ends.is_some() => {
                     if heard.collapsed {
                         // Asked to end and still there.
                         return Err(self.failed(CONSUMER, "did not end when asked to".to_owned()));
@@ -299,10 +303,6 @@ struct Heard {
 }
 
 impl Heard {
-    fn drain_ends(&self) -> Option<Instant> {
-        self.drain.as_ref().map(|drain| drain.ends(self.unanswered))
-    }
-
     fn event(&mut self, role: &str, event: Event) -> Result<(), String> {
         match event {
             Event::Progress { messages, .. } if role == PRODUCER => self.sent = messages,
@@ -334,15 +334,6 @@ impl Heard {
             Some(_) => {}
         }
         Ok(())
-    }
-
-    /// Both summaries, once both have ended.
-    fn summaries(&mut self) -> Result<(ProducerSummary, ConsumerSummary), (&'static str, String)> {
-        match (self.produced.take(), self.consumed.take()) {
-            (Some(produced), Some(_)) if produced.interrupted => Err((PRODUCER, INTERRUPTED.to_owned())),
-            (Some(produced), Some(consumed)) => Ok((produced, consumed)),
-            _ => Err((CONSUMER, "ended without a result".to_owned())),
-        }
     }
 }
 

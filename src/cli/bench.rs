@@ -130,12 +130,8 @@ pub(super) async fn run(mut args: Args) -> Result<Exit, Failure> {
     let config = Config { rates, output: args.output.clone(), poll, store: args.store_flags(&store), info };
 
     let faults = || fired(server.as_ref().map(Server::fault_counts).unwrap_or_default());
-    let connected = tokio::select! {
-        connected = args.connect(store) => {
-            connected.inspect_err(|_| say_faults("before the first rate: ", &faults()))?
-        }
-        () = stop.cancelled() => return Err(interrupted()),
-    };
+    let connected = stop.run_until_cancelled(args.connect(store)).await.ok_or_else(interrupted)?;
+    let connected = connected.inspect_err(|_| say_faults("before the first rate: ", &faults()))?;
     let console = Console::new(args.quiet, args.verbose);
     let mut sweep =
         Sweep { config: &config, store: &connected, stop, console, faults: &faults, steps: Vec::new() };

@@ -34,10 +34,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     let preflight = storage::preflight(&config, &args.prefix, args.storage.create_bucket, |check| {
         say(&format!("ok  {}", check.text()));
     });
-    tokio::select! {
-        held = preflight => held?,
-        () = stop.cancelled() => return Err(interrupted()),
-    }
+    stop.run_until_cancelled(preflight).await.ok_or_else(interrupted)??;
     let store = Store::connect(config).await?;
     say(&format!(
         "{:<16} {:>9} {:>9}   ({} each, one after the other, 1 KiB)",

@@ -61,10 +61,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         let made = make_checkpoint(&lake, version, options).await;
         Ok((lake.describe(), made))
     };
-    let made = tokio::select! {
-        made = work => made,
-        () = stop.cancelled() => Err(interrupted()),
-    };
+    let made = stop.run_until_cancelled(work).await.unwrap_or_else(|| Err(interrupted()));
     let (place, (requests, made)) = made.map_err(report)?;
     match made {
         Ok(()) => {

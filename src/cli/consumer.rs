@@ -230,20 +230,15 @@ impl Output {
             rows: args.output_path.as_ref().map(|path| RateCsv::new(create(path)?)).transpose()?,
             raw,
             hlog: args.hlog_output_path.as_ref().map(|path| Hlog::new(create(path)?)).transpose()?,
-            progress: Progress::new(
-                "consumer".to_owned(),
-                args.expected_messages,
-                "messages",
-                args.role.quiet,
-            ),
+            progress: Progress::new("consumer", args.expected_messages, "messages", args.role.quiet),
         })
     }
 
     /// Gives the files their names. Those of an interrupted run stay marked as partial, with what they have.
     fn end(&mut self, is_whole: bool) -> io::Result<()> {
         let rows = self.rows.take().map(RateCsv::into_inner).transpose()?;
-        let others = [self.raw.take(), self.hlog.take().map(Hlog::into_inner)];
-        for mut file in rows.into_iter().chain(others.into_iter().flatten()) {
+        for mut file in [rows, self.raw.take(), self.hlog.take().map(Hlog::into_inner)].into_iter().flatten()
+        {
             if is_whole { file.finish()? } else { file.flush()? }
         }
         Ok(())

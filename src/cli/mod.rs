@@ -99,7 +99,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Prints a failure. Results that nobody can read are one too; of another failure, its own line tells more.
+/// Prints a failure. Results that nobody can read are one too; of another failure, its own line says more.
 fn exit_code(outcome: Result<Exit, Failure>) -> ExitCode {
     let outcome = match outcome {
         Ok(Exit::Ok) => console::all_said().map_err(Failure::runtime).map(|()| Exit::Ok),

@@ -48,7 +48,7 @@ const REPORT_EVERY_NS: u64 = 1_000_000_000;
 
 pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     let role = args.role.begin(&args.lake_path, &args.storage)?;
-    let mut progress = Progress::new("preload".to_owned(), Some(args.versions), "versions", args.role.quiet);
+    let mut progress = Progress::new("preload", Some(args.versions), "versions", args.role.quiet);
     let started_ns = monotonic_ns();
     let anchor = args.role.anchor();
     let options = PreloadOptions {

@@ -134,7 +134,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         Schedule::FloodFor(_) => None,
     };
     let label = format!("producer {}", args.producer_id);
-    let mut progress = Progress::new(label, total, "messages", args.role.quiet);
+    let mut progress = Progress::new(&label, total, "messages", args.role.quiet);
     role.run(|lake, stop| async move {
         let summary = producer::run(config, &lake, stop, |event| progress.report(&event)).await?;
         let exit = if summary.interrupted { Exit::Interrupted } else { Exit::Ok };

@@ -58,7 +58,7 @@ pub fn watch(exit_on_stdin_eof: bool) -> Result<CancellationToken, Failure> {
 }
 
 /// Whether we were started with SIGHUP ignored; to watch for it would undo that. As if so where the system
-/// doesn't tell.
+/// doesn't say.
 fn hangup_is_ignored() -> bool {
     const HANGUP: u64 = 1 << (SignalKind::hangup().as_raw_value() - 1);
     let mask = value_in("/proc/self/status", "SigIgn");

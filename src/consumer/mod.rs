@@ -2,7 +2,6 @@
 //! was lost, doubled or reordered. It keeps no message and no latency: its memory doesn't grow with the run.
 
 mod batch_stages;
-pub(crate) mod hot;
 mod recovery;
 mod stamp;
 mod tally;

@@ -8,7 +8,7 @@ use super::recovery::Recovery;
 use super::{Config, Sink, stamp};
 use crate::events::{ConsumerSummary, Ended, Event, ReceivedInterval, Requests, StoreStalls};
 use crate::machine::{ResourceUsage, rss_bytes};
-use crate::measure::{Ledger, Meter, Percentiles};
+use crate::measure::{Ledger, Meter};
 use s3mq_clock::{Anchor, monotonic_ns};
 use s3mq_queue::{Consumer, Lake, LostFile, ProducerEpoch, ReceivedBatch, Start};
 
@@ -16,11 +16,10 @@ use s3mq_queue::{Consumer, Lake, LostFile, ProducerEpoch, ReceivedBatch, Start};
 const MESSAGES_A_CLOCK_READ: u64 = 1_000;
 
 /// Everything that is counted during a run.
-pub(super) struct Tally {
-    pub(super) anchor: Anchor,
+pub(super) struct Tally<'a> {
+    config: &'a Config,
+    pub(super) anchor: &'a Anchor,
     started_ns: u64,
-    log_frequency: u64,
-    percentiles: Percentiles,
     interval_us: i64,
     interval_index: i64,
     interval_messages: u64,
@@ -44,14 +43,13 @@ pub(super) struct Tally {
     recovery: Recovery,
 }
 
-impl Tally {
-    pub(super) fn new(config: &Config, started_ns: u64) -> Self {
+impl<'a> Tally<'a> {
+    pub(super) fn new(config: &'a Config, started_ns: u64) -> Self {
         let interval_us = (config.interval.as_micros() as i64).max(1);
         Self {
-            anchor: config.queue.anchor.clone(),
+            config,
+            anchor: &config.queue.anchor,
             started_ns,
-            log_frequency: config.log_frequency.max(1),
-            percentiles: config.percentiles.clone(),
             until_row: config.log_frequency.max(1),
             interval_us,
             interval_index: config
@@ -101,7 +99,7 @@ impl Tally {
             index += some;
             self.until_row -= some;
             if self.until_row == 0 {
-                self.until_row = self.log_frequency;
+                self.until_row = self.config.log_frequency.max(1);
                 self.row(sink)?;
             }
         }
@@ -109,7 +107,7 @@ impl Tally {
             stages.settle(&mut self.meter);
         }
         self.last_delivery_ns = monotonic_ns();
-        self.recovery.delivered(lake, &self.anchor, self.last_due_us, self.last_delivery_ns);
+        self.recovery.delivered(lake, self.anchor, self.last_due_us, self.last_delivery_ns);
         if let Some(origin) = batch.origin {
             for (first, length) in batch.sequences().flat_map(runs) {
                 self.ledger.record(&origin.by, first..first + length);
@@ -212,7 +210,13 @@ impl Tally {
             index: self.interval_index,
             messages: std::mem::take(&mut self.interval_messages),
             latency: sample.latencies.summary(),
-            percentiles_us: self.percentiles.of(&sample.latencies).iter().map(|chosen| chosen.us).collect(),
+            percentiles_us: self
+                .config
+                .percentiles
+                .of(&sample.latencies)
+                .iter()
+                .map(|chosen| chosen.us)
+                .collect(),
             lag_us: self.last_due_us.map(|due_us| end_us - due_us),
             rss_bytes: rss_bytes(),
         }));
@@ -221,7 +225,7 @@ impl Tally {
 
     /// The final values, unless the last message already had a row.
     pub(super) fn last_row(&mut self, sink: &mut impl Sink) -> io::Result<()> {
-        if self.until_row == self.log_frequency { Ok(()) } else { self.row(sink) }
+        if self.until_row == self.config.log_frequency.max(1) { Ok(()) } else { self.row(sink) }
     }
 
     pub(super) fn into_summary(
@@ -239,7 +243,7 @@ impl Tally {
             received: self.received,
             warmup,
             latency: total.latencies.summary(),
-            percentiles: self.percentiles.of(&total.latencies),
+            percentiles: self.config.percentiles.of(&total.latencies),
             latency_since_handed_over: total.since_handed_over.summary(),
             stages: total.stages.summary(),
             negative_latencies: total.latencies.negative(),

@@ -23,7 +23,7 @@ pub struct Sample {
     pub latencies: Latencies,
     /// The same, by stage.
     pub stages: Waterfall,
-    /// From handed over to delivered, for messages whose hand-over is known.
+    /// From handed over to delivered, for messages with a known hand-over.
     pub since_handed_over: Latencies,
 }
 

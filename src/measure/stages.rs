@@ -80,7 +80,7 @@ pub struct StageSummary {
     pub count: u64,
     /// Of these, how many seem to have taken less than no time: stamps of two clocks.
     pub negative: u64,
-    /// Mean, in microseconds; the stages' means add up to that of the whole way.
+    /// Mean, in microseconds; the stages' means add up to the mean latency.
     pub mean_us: f64,
     /// Median, in microseconds.
     pub p50_us: u64,

@@ -51,7 +51,7 @@ pub(super) struct Paced {
 }
 
 impl Pacer {
-    /// Hands over until the schedule is through, it is told to stop, or nobody takes batches any more.
+    /// Hands over until the schedule is through, it is cancelled, or nobody takes batches any more.
     pub(super) fn run(self) -> Paced {
         // A burst right on the grid would be committed at once, which flatters every figure; half an interval off
         // it waits as long as a message does on average.

@@ -23,6 +23,7 @@ pub const STAMP_BYTES: usize = 17;
 /// Writes messages into a buffer, without an allocation each.
 #[derive(Debug)]
 pub struct Payload {
+    /// The space before the padding included.
     padding_bytes: usize,
     /// Padding is copied out of here, from a random place for random padding.
     pool: Vec<u8>,
@@ -39,24 +40,22 @@ const RANDOM_POOL_BYTES: usize = 8 << 20;
 impl Payload {
     /// Messages of `size` bytes, or of a stamp alone. Sizes below [`STAMP_BYTES`] count as that.
     pub fn new(size: Option<usize>, padding: Padding, seed: u64) -> Self {
-        // One space comes before the padding.
-        let padding_bytes = size.unwrap_or(0).saturating_sub(STAMP_BYTES + 1);
-        let needs_space = size.unwrap_or(0) > STAMP_BYTES;
+        let padding_bytes = size.unwrap_or(0).saturating_sub(STAMP_BYTES);
         let mut random = SmallRng::seed_from_u64(seed);
         let pool = match padding {
             Padding::Text => (b'a'..=b'z').cycle().take(padding_bytes).collect(),
             Padding::Random => {
                 const SYMBOLS: &[u8; 64] =
                     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-                let mut pool =
-                    vec![0; if padding_bytes == 0 { 0 } else { RANDOM_POOL_BYTES + padding_bytes }];
+                let pool_bytes = if padding_bytes == 0 { 0 } else { RANDOM_POOL_BYTES + padding_bytes };
+                let mut pool = vec![0; pool_bytes];
                 random.fill_bytes(&mut pool);
                 pool.iter_mut().for_each(|byte| *byte = SYMBOLS[usize::from(*byte & 63)]);
                 pool
             }
         };
         Self {
-            padding_bytes: padding_bytes + usize::from(needs_space),
+            padding_bytes,
             pool,
             random: (padding == Padding::Random).then_some(random),
             second: i64::MIN,

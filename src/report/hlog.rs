@@ -18,7 +18,7 @@ use hdrhistogram::serialization::{Deserializer, V2DeflateSerializer};
 use crate::measure::{Latencies, Sample, Stage};
 use strum::VariantArray;
 
-/// The tag of the whole way of a message.
+/// The tag of the whole latency of a message.
 const WHOLE: &str = "e2e";
 
 /// Writes the intervals of one run.

@@ -46,29 +46,24 @@ pub(crate) fn join(
     let indices = sent.iter().map(|interval| interval.index);
     let last = indices.chain(received.iter().map(|interval| interval.index)).max().unwrap_or(first);
     let mut rows = vec![TimelineRow::default(); (last - first + 1) as usize];
-    let place = |index: i64| usize::try_from(index - first).ok();
     for interval in sent {
-        if let Some(row) = place(interval.index).and_then(|place| rows.get_mut(place)) {
-            row.sent += interval.messages;
-            row.send_delay = row.send_delay.take().or_else(|| interval.send_delay.clone());
-            row.producer_rss_bytes = interval.rss_bytes;
-        }
+        let row = &mut rows[(interval.index - first) as usize];
+        row.sent += interval.messages;
+        row.send_delay = row.send_delay.take().or_else(|| interval.send_delay.clone());
+        row.producer_rss_bytes = interval.rss_bytes;
     }
-    for interval in received {
-        if let Some(row) = place(interval.index).and_then(|place| rows.get_mut(place)) {
-            row.received += interval.messages;
-            if row.latency.is_none() {
-                row.latency.clone_from(&interval.latency);
-                row.percentiles_us.clone_from(&interval.percentiles_us);
-            }
-            row.lag_us = interval.lag_us.or(row.lag_us);
-            row.consumer_rss_bytes = interval.rss_bytes;
+    for interval in received.iter().filter(|interval| interval.index >= first) {
+        let row = &mut rows[(interval.index - first) as usize];
+        row.received += interval.messages;
+        if row.latency.is_none() {
+            row.latency.clone_from(&interval.latency);
+            row.percentiles_us.clone_from(&interval.percentiles_us);
         }
+        row.lag_us = interval.lag_us.or(row.lag_us);
+        row.consumer_rss_bytes = interval.rss_bytes;
     }
-    for &index in checkpoints {
-        if let Some(row) = place(index).and_then(|place| rows.get_mut(place)) {
-            row.checkpoints += 1;
-        }
+    for index in checkpoints.iter().filter(|index| (first..=last).contains(index)) {
+        rows[(index - first) as usize].checkpoints += 1;
     }
     let (mut backlog, mut lag_us) = (0_i64, None);
     for (index, row) in rows.iter_mut().enumerate() {

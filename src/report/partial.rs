@@ -36,7 +36,7 @@ impl PartialFile {
         fs::rename(partial_name(&self.target), &self.target).map_err(|error| named(&self.target, &error))
     }
 
-    /// Writes a whole file at once, by way of its partial name.
+    /// Writes a whole file at once, under its partial name first.
     ///
     /// # Errors
     /// When it can't be written or renamed.

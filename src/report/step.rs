@@ -55,7 +55,7 @@ pub struct RunInfo {
     pub store: String,
     /// How much longer the store took on purpose, as `commit-put=200ms`; empty where it didn't.
     pub delays: String,
-    /// The latency model whose times the store took; `None` where they were its own.
+    /// The latency model that gave the store its times; `None` where they were its own.
     pub store_model: Option<StoreModel>,
     /// What the store did wrong on purpose; `None` where nothing was asked for.
     pub faults: Option<FaultRules>,
@@ -80,7 +80,7 @@ pub struct RunInfo {
     pub machine: Machine,
 }
 
-/// A latency model, whole, so that a result can be told from another and run again.
+/// A latency model, whole, so that a result can be compared and run again.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StoreModel {
     /// What it is called.
@@ -91,7 +91,7 @@ pub struct StoreModel {
     pub operations: BTreeMap<String, BTreeMap<String, f64>>,
 }
 
-/// A fault file, whole, so that a result can be told from another and run again.
+/// A fault file, whole, so that a result can be compared and run again.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FaultRules {
     /// Its path, as it was given.
@@ -174,7 +174,7 @@ impl FaultCount {
     pub fn since(counts: Vec<Self>, earlier: &[Self]) -> Vec<Self> {
         let since = |(count, earlier): (Self, &Self)| Self {
             matched: count.matched - earlier.matched,
-            // One that was on its way may have been taken back.
+            // One that was in flight may have been taken back.
             fired: count.fired.saturating_sub(earlier.fired),
             ..count
         };

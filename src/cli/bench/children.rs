@@ -1,4 +1,4 @@
-//! Which store the children of a bench are told.
+//! The flags and secrets that name the store to the children of a bench.
 
 use super::super::storage::{BackendArg, StorageArgs};
 use super::Args;
