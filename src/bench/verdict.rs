@@ -21,7 +21,6 @@ pub(super) struct Evidence<'a> {
     pub(crate) timeline: &'a [TimelineRow],
 }
 
-const NOT_CAUGHT_UP: &str = "the consumer had not caught up when the drain deadline passed";
 const MIN_ACHIEVED: f64 = 0.99;
 const MAX_BACKLOG_GROWTH: f64 = 0.01;
 const MAX_LAG_INTERVALS: f64 = 3.0;
@@ -33,27 +32,26 @@ const LATE_PACER_US: u64 = 20_000;
 
 /// The verdict, with what speaks against `sustained`.
 pub(super) fn verdict(evidence: &Evidence<'_>) -> Verdict {
-    let mut reasons = Vec::new();
-    // What a consumer that had not caught up didn't get to counts as unread, not as lost.
-    if !evidence.consumer.is_whole() {
-        reasons.push("committed messages did not come through whole".to_owned());
-        if evidence.collapsed {
-            reasons.push(NOT_CAUGHT_UP.to_owned());
-        }
-        return Verdict { outcome: Outcome::Lossy, harness_bound: false, reasons };
-    }
-    reasons.extend(evidence.shortfall());
-    reasons.extend(evidence.growth());
-    reasons.extend(evidence.lag());
-    let outcome = if evidence.collapsed {
-        reasons.push(NOT_CAUGHT_UP.to_owned());
-        Outcome::Collapsed
-    } else if reasons.is_empty() {
-        Outcome::Sustained
+    let is_whole = evidence.consumer.is_whole();
+    let mut reasons: Vec<_> = if is_whole {
+        [evidence.shortfall(), evidence.growth(), evidence.lag()].into_iter().flatten().collect()
     } else {
-        Outcome::Degrading
+        // What a consumer that had not caught up didn't get to counts as unread, not as lost.
+        vec!["committed messages did not come through whole".to_owned()]
     };
-    let bounds = if outcome == Outcome::Sustained { Vec::new() } else { evidence.harness_bounds() };
+    if evidence.collapsed {
+        reasons.push("the consumer had not caught up when the drain deadline passed".to_owned());
+    }
+    let outcome = match (is_whole, evidence.collapsed) {
+        (false, _) => Outcome::Lossy,
+        (true, true) => Outcome::Collapsed,
+        (true, false) if reasons.is_empty() => Outcome::Sustained,
+        (true, false) => Outcome::Degrading,
+    };
+    let bounds = match outcome {
+        Outcome::Degrading | Outcome::Collapsed => evidence.harness_bounds(),
+        Outcome::Sustained | Outcome::Lossy => Vec::new(),
+    };
     let harness_bound = !bounds.is_empty();
     reasons.extend(bounds);
     Verdict { outcome, harness_bound, reasons }

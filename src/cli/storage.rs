@@ -85,24 +85,19 @@ impl StorageArgs {
             ("--ca-cert", self.ca_cert.is_some()),
             ("--insecure", self.insecure),
         ];
-        match flags.iter().find(|(_, given)| *given) {
-            Some((flag, _)) => Err(Failure::usage(format!(
+        if let Some((flag, _)) = flags.iter().find(|(_, given)| *given) {
+            return Err(Failure::usage(format!(
                 "{flag} goes with --s3-backend minio or s3; the embedded store has its own"
-            ))),
-            None if self.s3_backend.is_some() => Ok(()),
-            None => self.refuse_forgotten_store(),
+            )));
         }
-    }
-
-    /// Who has set variables of a store of their own would take the embedded store's figures for its.
-    fn refuse_forgotten_store(&self) -> Result<(), Failure> {
-        let others = [
+        // Who has set variables of a store of their own would take the embedded store's figures for its.
+        let forgotten = [
             ("MINIO_S3_BUCKET", "set that too"),
             ("MINIO_S3_ACCESS_KEY", "set that too"),
             ("MINIO_S3_SECRET_ACCESS_KEY", "set that too"),
             ("AWS_S3_BUCKET", "give --s3-backend s3"),
         ];
-        match others.iter().find(|(name, _)| variable(name).is_some()) {
+        match forgotten.iter().find(|(name, _)| self.s3_backend.is_none() && variable(name).is_some()) {
             Some((name, remedy)) => Err(Failure::usage(format!(
                 "{name} is set and MINIO_S3_ENDPOINT is not; {remedy}, or --s3-backend embedded to bench the \
                  embedded store"

@@ -126,14 +126,12 @@ fn stalls(step: &StepReport) -> Option<String> {
         Some(seconds) => format!("caught up {seconds:.1} s after its answer"),
         None => "nothing was due after its answer".to_owned(),
     };
-    match count {
-        0 => None,
-        1 => Some(format!("the store did not answer for {longest:.1} s{bench}; {caught_up}")),
-        _ => Some(format!(
-            "the store did not answer {} times, for {total:.1} s together and {longest:.1} s at the longest{bench}; {caught_up}",
-            grouped(count)
-        )),
-    }
+    let times = match count {
+        0 => return None,
+        1 => format!("for {longest:.1} s"),
+        _ => format!("{} times, for {total:.1} s together and {longest:.1} s at the longest", grouped(count)),
+    };
+    Some(format!("the store did not answer {times}{bench}; {caught_up}"))
 }
 
 fn notes(step: &StepReport) -> Vec<String> {
