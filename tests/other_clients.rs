@@ -185,7 +185,8 @@ async fn a_table_that_python_optimizes_is_delivered_once(store: &TestStore) {
 async fn a_table_that_is_compacted_and_vacuumed_while_read_is_delivered_once_or_counted(store: &TestStore) {
     let lake = lake(store, "vacuumed");
     let first = send_each(&lake, 6).await;
-    let mut slow = Consumer::open(&lake, ConsumerOptions { permits: 10, ..options() }).await.unwrap();
+    let mut slow =
+        Consumer::open(&lake, ConsumerOptions { max_inflight_messages: 10, ..options() }).await.unwrap();
     // While this batch is held, no other file is fetched.
     let Received::Batch(held) = next(&mut slow).await.unwrap() else { panic!("a batch") };
     let script = r#"

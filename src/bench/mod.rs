@@ -179,7 +179,7 @@ async fn tidy(table: &Lake, grace: &mut Duration) {
     match emptied {
         Ok(Ok(None)) => {}
         Ok(Ok(Some(foreign))) => tracing::warn!("{place} was emptied, but for {foreign}"),
-        Ok(Err(QueueError::Storage(error))) if error.is_of_credentials() => {
+        Ok(Err(QueueError::Storage(StorageError::Credentials(_)))) => {
             tracing::warn!("objects are left below {place}: they can't be deleted with these credentials");
             // Nor can the lock.
             *grace = Duration::ZERO;

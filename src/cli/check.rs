@@ -32,7 +32,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     let body = if config.unsigned_payload() { "left out of signatures" } else { "signed" };
     say(&format!("bodies are {body}, requests signed for region {}", config.region));
     let preflight = storage::preflight(&config, &args.prefix, args.storage.create_bucket, |check| {
-        say(&format!("ok  {}", check.text()));
+        say(&format!("ok  {check}"));
     });
     stop.run_until_cancelled(preflight).await.ok_or_else(interrupted)??;
     let store = Store::connect(config).await?;

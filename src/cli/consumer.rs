@@ -88,7 +88,7 @@ pub(super) struct Args {
     poll: PollArgs,
 
     /// Messages that may be fetched and not delivered yet
-    #[arg(long, value_name = "COUNT", default_value_t = ConsumerOptions::default().permits as u64,
+    #[arg(long, value_name = "COUNT", default_value_t = ConsumerOptions::default().max_inflight_messages as u64,
           value_parser = clap::value_parser!(u64).range(1..), help_heading = "Flow")]
     max_inflight_messages: u64,
 
@@ -126,7 +126,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         queue: ConsumerOptions {
             start: args.start,
             poll: args.poll.policy(&args.commit).map_err(Failure::usage)?,
-            permits: args.max_inflight_messages as usize,
+            max_inflight_messages: args.max_inflight_messages as usize,
             max_inflight_bytes: args.max_inflight_bytes as usize,
             ignore_removes: args.ignore_removes,
             anchor: args.role.anchor(),

@@ -175,7 +175,7 @@ pub async fn preflight(
     config: &Config,
     prefix: &Prefix,
     create_bucket: bool,
-    report: impl FnMut(storage::Check),
+    report: impl FnMut(&'static str),
 ) -> Result<(), Failure> {
     if config.trust == Trust::Anyone {
         warn("--insecure: nobody checks who answers, and whoever does gets the messages");
@@ -188,7 +188,8 @@ pub async fn preflight(
     if create_bucket {
         store.admin().create_bucket().await?;
     }
-    if storage::preflight(&store, prefix, report).await?.is_versioned {
+    let is_versioned = storage::preflight(&store, prefix, report).await?;
+    if is_versioned {
         warn(
             "the bucket is versioned: what s3mq deletes stays as old versions behind delete markers, and is paid for \
               until a lifecycle rule or you remove it",

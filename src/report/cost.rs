@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::events::{ProducerSummary, Requests};
+use s3mq_queue::IDLE_LIST_INTERVAL;
 use s3mq_queue::storage::Purpose;
 use s3mq_server::read_toml;
 
@@ -93,8 +94,6 @@ pub struct Cost {
 }
 
 const HOURS_A_MONTH: f64 = 730.0;
-/// How often a consumer lists the log while nothing comes.
-const IDLE_LIST_SECONDS: f64 = 5.0;
 
 impl Cost {
     /// What a rate cost, and what a consumer would while it asks once each `idle_pause` and nothing is sent.
@@ -112,7 +111,7 @@ impl Cost {
         let requests_usd_per_hour = spent / seconds * 3600.0;
         let month_seconds = HOURS_A_MONTH * 3600.0;
         let idle_second = prices.get_per_million / 1e6 / idle_pause.as_secs_f64().max(1e-9)
-            + prices.put_list_per_million / 1e6 / IDLE_LIST_SECONDS;
+            + prices.put_list_per_million / 1e6 / IDLE_LIST_INTERVAL.as_secs_f64();
         Self {
             requests_usd_per_hour,
             requests_usd_per_month: requests_usd_per_hour * HOURS_A_MONTH,

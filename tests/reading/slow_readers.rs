@@ -21,7 +21,7 @@ async fn a_reader_held_up_by_its_permits_is_told_what_is_gone(store: &TestStore)
     for _ in 0..10 {
         send(&lake, 0, 1).await;
     }
-    let narrow = ConsumerOptions { permits: 10, ..options() };
+    let narrow = ConsumerOptions { max_inflight_messages: 10, ..options() };
     let mut slow = Consumer::open(&lake, narrow).await.unwrap();
     // While this batch is held, nothing after it is fetched; only the next entry with a file is read ahead.
     let Received::Batch(held) = next(&mut slow).await.unwrap() else { panic!("a batch") };

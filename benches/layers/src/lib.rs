@@ -251,7 +251,7 @@ impl Job {
     /// Batches that may be fetched and not read yet: what the queue's permits leave room for.
     fn ahead(&self) -> usize {
         let options = ConsumerOptions::default();
-        let by_messages = options.permits / self.batch_messages() as usize;
+        let by_messages = options.max_inflight_messages / self.batch_messages() as usize;
         let by_bytes = options.max_inflight_bytes / self.batch_bytes().max(1);
         by_messages.min(by_bytes).clamp(1, 256)
     }

@@ -1,5 +1,4 @@
-//! Messages on their way in: one contiguous buffer and the offsets into it, the very layout that
-//! Arrow and Parquet take over without a copy. There is no allocation per message.
+//! Messages on their way in: one buffer and the offsets into it, which Arrow and Parquet take over without a copy.
 
 use super::error::QueueError;
 
@@ -38,8 +37,7 @@ impl Batch {
         self.offsets.push(self.values.len() as i32);
     }
 
-    /// Notes that the messages pushed from now on were handed over at `us`, in Unix microseconds. The note
-    /// travels with the batch, for whoever lays out where a message's time went.
+    /// Notes that the messages pushed from now on were handed over at `us`, in Unix microseconds.
     pub fn handed_over_at(&mut self, us: i64) {
         let from = self.len() as u64;
         match self.handed_over.last_mut() {
@@ -71,7 +69,10 @@ impl Batch {
 
     pub(super) fn check_size(&self) -> Result<(), QueueError> {
         if self.bytes() > Self::MAX_BYTES {
-            return Err(QueueError::BatchTooLarge { bytes: self.bytes(), limit: Self::MAX_BYTES });
+            let (bytes, limit) = (self.bytes(), Self::MAX_BYTES);
+            return Err(QueueError::Batch(format!(
+                "of {bytes} bytes is more than fits one data file ({limit})"
+            )));
         }
         Ok(())
     }

@@ -1,17 +1,7 @@
-//! Commits: one conditional PUT each, and the question who won it.
+//! Commits: one conditional PUT each, and the question who won it (`docs/decisions/0001`, `0002`).
 //!
-//! A log entry is PUT at the next version with `If-None-Match: *`. The answer may be lost: the
-//! connection breaks, a proxy says 500, and the entry is there or is not. So **any answer except success
-//! is looked at rather than believed**: the identical bytes are PUT at the same version again, and where
-//! the store says "exists", the entry is read. Our `commitId` in it means that we committed; another's
-//! means that the version is theirs. After a jittered pause the log is read on to the first version that
-//! nobody has, and that one is tried. A version is left behind only when its entry was seen to be another's
-//! (or, while no PUT of ours can have been applied, when a listing shows that the log has gone on), so a commit
-//! lands exactly once or, at the deadline, is reported as unknown.
-//!
-//! A store takes any version that isn't there, also one below a log that was cleaned meanwhile, where no reader
-//! would ever see it. So nothing is PUT unless a moment ago the version before it was there, and an answer that took
-//! longer than that moment is looked into once more.
+//! Any answer but success is checked against the log. A version is left behind only when its entry was seen to be
+//! another's, or, while no PUT of ours can have been applied, when a listing shows that the log has gone on.
 
 use std::time::Duration;
 
@@ -42,8 +32,8 @@ pub(super) struct Committer {
     lake: Lake,
     /// The version that is tried next.
     next: u64,
-    /// When the request was sent that showed the log's end, the version before `next`: it was there then, or later. Not
-    /// when its answer was read: that may have come late, or lain about while this process was stopped.
+    /// When the request was sent that showed the log's end, the version before `next`. Its answer may have come late, or
+    /// lain about while this process was stopped.
     tip_seen: Instant,
     /// How old that may be for a PUT to be sent.
     stale_after: Duration,
@@ -51,14 +41,14 @@ pub(super) struct Committer {
     timeout: Duration,
 }
 
-/// How long after the log's end was seen a version may be PUT without another look. Whoever cleans a log within this
-/// time of its entries being written leaves its readers nothing to follow either.
+/// How long after the log's end was seen a version may be PUT without another look: a store takes one below a log that
+/// was cleaned meanwhile, too, where no reader would see it.
 const TIP_MAY_BE_STALE: Duration = Duration::from_secs(2);
 
 /// Of the pauses between the attempts at one commit.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(2);
 /// After losing to another producer: the store is well, and a turn will come.
-const LONGEST_PAUSE_AFTER_A_CONFLICT: Duration = Duration::from_millis(100);
+const MAX_PAUSE_AFTER_A_CONFLICT: Duration = Duration::from_millis(100);
 
 impl Committer {
     /// Commits after `tip`, the table's latest version when it was asked for at `tip_seen`.
@@ -97,36 +87,36 @@ impl Committer {
             let (written, sent) = self.lake.write_entry(self.next, entry.clone(), commit_id).await?;
             retries += sent - 1;
             unsure |= sent > 1;
-            let problem = match written {
+            let refusal = match written {
                 Written::Yes => return self.landed(start, retries, conflicts).await,
-                Written::Exists => match self.winner(commit_id).await? {
-                    Winner::Us => return self.landed(start, retries, conflicts).await,
-                    Winner::Another => {
-                        self.next += 1;
-                        conflicts += 1;
-                        unsure = false;
-                        format!("{conflicts} versions in a row were taken by other producers")
-                    }
-                    Winner::Nobody => {
-                        "the store says that the version exists, but it can't be read".to_owned()
-                    }
-                },
-                // A refusal may be of the answer alone, made up on its way: what is there tells.
-                Written::Refused(problem) => match self.winner(commit_id).await {
-                    Ok(Winner::Us) => return self.landed(start, retries, conflicts).await,
-                    Ok(_) => return Err(self.failed(start, retries + 1, problem)),
-                    Err(_) => {
-                        let detail = format!("{problem}; it can't be read whether it is there all the same");
-                        return Err(self.failed(start, retries + 1, detail));
-                    }
-                },
+                Written::Exists => None,
+                Written::Refused(problem) => Some(problem),
+            };
+            let problem = match (self.winner(commit_id).await, refusal) {
+                (Ok(Winner::Us), _) => return self.landed(start, retries, conflicts).await,
+                // A refusal may be of the answer alone, made up on its way: what is there says whether it is.
+                (Ok(_), Some(problem)) => return Err(self.failed(start, retries + 1, problem)),
+                (Err(_), Some(problem)) => {
+                    let detail = format!("{problem}; it can't be read whether it is there all the same");
+                    return Err(self.failed(start, retries + 1, detail));
+                }
+                (Err(error), None) => return Err(error),
+                (Ok(Winner::Another), None) => {
+                    self.next += 1;
+                    conflicts += 1;
+                    unsure = false;
+                    format!("{conflicts} versions in a row were taken by other producers")
+                }
+                (Ok(Winner::Nobody), None) => {
+                    "the store says that the version exists, but it can't be read".to_owned()
+                }
             };
             retries += 1;
             if tried.elapsed() > self.timeout {
                 return Err(self.failed(start, retries, problem));
             }
             if conflicts > before {
-                backoff.pause(LONGEST_PAUSE_AFTER_A_CONFLICT).await;
+                backoff.pause(MAX_PAUSE_AFTER_A_CONFLICT).await;
                 // Others went on meanwhile. A version at a time, with a pause after each, would never
                 // catch up with them.
                 conflicts += self.pass_others(commit_id).await?;
@@ -155,12 +145,8 @@ impl Committer {
     }
 
     fn failed(&self, start: Instant, attempts: u32, detail: String) -> QueueError {
-        QueueError::Commit {
-            version: self.next,
-            attempts,
-            elapsed_seconds: start.elapsed().as_secs_f64(),
-            detail,
-        }
+        let elapsed_seconds = start.elapsed().as_secs_f64();
+        QueueError::Commit { version: self.next, attempts, elapsed_seconds, detail }
     }
 
     async fn winner(&mut self, commit_id: Uuid) -> Result<Winner, QueueError> {
@@ -214,8 +200,8 @@ impl Committer {
         Ok(versions.last() > Some(&self.next) || checkpoints.last() >= Some(&self.next))
     }
 
-    /// LISTs the log for its end, and looks at what others wrote since we last saw it. The inner error is that it can't
-    /// be told any more whether an earlier PUT of this version was applied.
+    /// LISTs the log for its end, and looks at what others wrote since we last saw it. The inner error is that nobody
+    /// knows any more whether an earlier PUT of this version was applied.
     async fn look_up_tip(&mut self, unsure: bool) -> Result<Result<(), String>, QueueError> {
         let asked = Instant::now();
         // From the one before ours on, which is there, or has a checkpoint, unless the log was cleaned.
@@ -223,11 +209,9 @@ impl Committer {
         let versions = self.lake.list_versions(before, usize::MAX).await?;
         let checkpoints = self.lake.list_checkpoints(before).await?;
         match versions.last().max(checkpoints.last()) {
-            None => {
-                return Err(QueueError::MadeAnew { place: self.lake.describe(), known: self.next - 1 });
-            }
+            None => return Err(QueueError::MadeAnew { place: self.lake.describe(), known: self.next - 1 }),
             Some(&tip) if tip < self.next => {}
-            // Ours, it may be: the next PUT will be told that it exists.
+            // Ours, it may be: the next PUT will be answered that it exists.
             Some(_) if unsure && versions.contains(&self.next) => {}
             Some(_) if unsure => {
                 let detail =

@@ -1,17 +1,11 @@
 //! Receiving: versions become batches of messages, delivered in the order of the log.
 //!
-//! The data files of several versions are fetched and decoded at once, delivery stays in order. What is
-//! fetched but not delivered yet is bounded twice, by *permits* (messages) and by bytes; both are given
-//! back when a batch is dropped. A file that is larger than either bound is fetched alone.
-//!
-//! Within one producer epoch, messages come in the order of their sequence numbers. A data file that
-//! is gone or can't be decoded is reported as [`Received::Lost`] and the queue goes on: what is missing
-//! is known and can be counted. A version that is gone or can't be read is an error: what it held isn't known.
+//! The data files of several versions are fetched and decoded at once, within bounds (`inflight`). A data file that is
+//! gone or can't be decoded is reported as [`Received::Lost`] and the queue goes on: what is missing is known and can be
+//! counted. A version that is gone or can't be read is an error: what it held isn't known.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
 use std::ops::RangeInclusive;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,10 +16,10 @@ use tokio::task::JoinHandle;
 use super::entry::{EndOfStream, Origin};
 use super::error::{QueueError, shortened};
 use super::fetch::Fetch;
+use super::inflight::{Bounds, InFlight};
 use super::lake::Lake;
 use super::open::open;
 use super::parquet_file::Chunk;
-use super::permits::{Bounds, Permits};
 use super::poll::Poll;
 use super::stamps::Stamps;
 use super::table::Access;
@@ -51,13 +45,13 @@ pub struct ConsumerOptions {
     pub start: Start,
     /// When to ask for new versions.
     pub poll: Poll,
-    /// Messages that may be fetched and not delivered yet.
-    pub permits: usize,
-    /// Bytes of data files that may be fetched and not delivered yet.
+    /// Messages that may be fetched and not delivered yet; a file with more of them is fetched alone.
+    pub max_inflight_messages: usize,
+    /// The same in bytes of data files.
     pub max_inflight_bytes: usize,
     /// Deliver on past a version that removes rows, instead of stopping.
     pub ignore_removes: bool,
-    /// The clock that the stamps of a batch's way are made of.
+    /// The clock of the stamps.
     pub anchor: Anchor,
 }
 
@@ -66,7 +60,7 @@ impl Default for ConsumerOptions {
         Self {
             start: Start::default(),
             poll: Poll::Adaptive { expected: Duration::from_secs(1) },
-            permits: 2_000_000,
+            max_inflight_messages: 2_000_000,
             max_inflight_bytes: 64 << 20,
             ignore_removes: false,
             anchor: Anchor::now(),
@@ -90,7 +84,7 @@ pub enum Received {
 pub struct ReceivedBatch {
     /// The version that added them.
     pub version: u64,
-    /// Whose they are, where the writer is a [`super::Producer`].
+    /// Their numbers, where the writer is a [`super::Producer`].
     pub origin: Option<Origin>,
     /// Rows with `diff < 0`, left out.
     pub retractions: u64,
@@ -99,7 +93,7 @@ pub struct ReceivedBatch {
     /// When what was done, where the writer says so.
     pub stamps: Option<Stamps>,
     pub(super) chunks: Vec<Chunk>,
-    pub(super) _permits: Permits,
+    pub(super) _in_flight: InFlight,
 }
 
 impl ReceivedBatch {
@@ -137,7 +131,7 @@ pub struct LostFile {
     pub path: String,
     /// How many messages it held, where the log says so.
     pub rows: Option<u64>,
-    /// Whose they were, where the writer is a [`super::Producer`].
+    /// Their numbers, where the writer is a [`super::Producer`].
     pub origin: Option<Origin>,
     /// What is wrong with it.
     pub reason: String,
@@ -161,7 +155,7 @@ pub struct Consumer {
     missing_history: Option<RangeInclusive<u64>>,
     cold_open: Option<Duration>,
     /// What is delivered next, while it is being fetched.
-    head: Option<JoinHandle<Result<Received, QueueError>>>,
+    head: Option<Slot>,
     slots: mpsc::Receiver<Slot>,
     asked: Arc<Notify>,
     follower: JoinHandle<()>,
@@ -171,13 +165,12 @@ pub struct Consumer {
 /// A place in the order of delivery, filled when its file is decoded.
 #[derive(Debug)]
 enum Slot {
-    Ready(Result<Received, QueueError>),
+    /// Nothing where somebody asked, and the log has nothing more.
+    Ready(Result<Option<Received>, QueueError>),
     Fetching(JoinHandle<Result<Received, QueueError>>),
-    /// Somebody asked, and the log has nothing more.
-    Nothing,
 }
 
-/// Entries that may be ahead of delivery; permits bound what they hold.
+/// Entries that may be ahead of delivery; bounds limit what they hold.
 const SLOTS: usize = 256;
 
 impl Consumer {
@@ -205,8 +198,8 @@ impl Consumer {
                     Start::Version(version) => {
                         if version > opened.version + 1 {
                             tracing::warn!(
-                                "version {version} of {} isn't there yet, the latest is {}; it is waited for, and what comes \
-                                 before it is passed over",
+                                "version {version} of {} isn't there yet, the latest is {}; it is waited for, and \
+                                 what comes before it is passed over",
                                 lake.describe(),
                                 opened.version
                             );
@@ -218,30 +211,17 @@ impl Consumer {
         };
         let (sender, slots) = mpsc::channel(SLOTS);
         let asked = Arc::new(Notify::new());
+        let (poll, ignore_removes) = (options.poll, options.ignore_removes);
         let follower = Follower {
-            tail: Tail::from(
-                lake.clone(),
-                first_version,
-                options.poll,
-                asked.clone(),
-                options.ignore_removes,
-            ),
+            tail: Tail::from(lake.clone(), first_version, poll, asked.clone(), ignore_removes),
             lake: lake.clone(),
             anchor: options.anchor,
-            bounds: Bounds::new(options.permits, options.max_inflight_bytes),
+            bounds: Bounds::new(options.max_inflight_messages, options.max_inflight_bytes),
             slots: sender,
         };
         let follower = tokio::spawn(follower.run());
-        Ok(Self {
-            first_version,
-            missing_history,
-            cold_open,
-            head: None,
-            slots,
-            asked,
-            follower,
-            failed: false,
-        })
+        let (head, failed) = (None, false);
+        Ok(Self { first_version, missing_history, cold_open, head, slots, asked, follower, failed })
     }
 
     /// The version that delivery began with.
@@ -274,7 +254,7 @@ impl Consumer {
         }
     }
 
-    /// Has the log looked through for what should have come, as is otherwise done after some seconds of silence: a
+    /// Has the log looked through at once for what should have come, as is otherwise done after some idle seconds: a
     /// version that is missing, or a log that was made anew. [`Consumer::next_or_nothing`] gives the answer.
     pub fn ask(&self) {
         self.asked.notify_one();
@@ -286,7 +266,7 @@ impl Consumer {
     /// What stops the queue. Nothing comes after an error.
     pub async fn next_or_nothing(&mut self) -> Result<Option<Received>, QueueError> {
         if self.failed {
-            return Err(QueueError::TaskEnded("the queue has stopped".to_owned()));
+            return Err(stopped());
         }
         let received = self.following().await;
         if received.is_err() {
@@ -297,31 +277,23 @@ impl Consumer {
     }
 
     async fn following(&mut self) -> Result<Option<Received>, QueueError> {
-        use std::task::Poll::{Pending, Ready};
-        poll_fn(|context| {
-            loop {
-                if let Some(fetch) = &mut self.head {
-                    let fetched = match Pin::new(fetch).poll(context) {
-                        Ready(fetched) => fetched,
-                        Pending => return Pending,
-                    };
-                    self.head = None;
-                    let fetched = fetched.map_err(|error| QueueError::TaskEnded(error.to_string()));
-                    return Ready(fetched.flatten().map(Some));
-                }
-                match self.slots.poll_recv(context) {
-                    Ready(Some(Slot::Ready(received))) => return Ready(received.map(Some)),
-                    Ready(Some(Slot::Fetching(fetch))) => self.head = Some(fetch),
-                    Ready(Some(Slot::Nothing)) => return Ready(Ok(None)),
-                    Ready(None) => {
-                        return Ready(Err(QueueError::TaskEnded("the queue has stopped".to_owned())));
-                    }
-                    Pending => return Pending,
-                }
-            }
-        })
-        .await
+        if self.head.is_none() {
+            self.head = Some(self.slots.recv().await.ok_or_else(stopped)?);
+        }
+        // What is being fetched stays the head until it is there.
+        if let Some(Slot::Fetching(fetch)) = &mut self.head {
+            let fetched = fetch.await.map_err(|error| QueueError::TaskEnded(error.to_string()));
+            self.head = Some(Slot::Ready(fetched.flatten().map(Some)));
+        }
+        match self.head.take() {
+            Some(Slot::Ready(received)) => received,
+            _ => Err(stopped()),
+        }
     }
+}
+
+fn stopped() -> QueueError {
+    QueueError::TaskEnded("the queue has stopped".to_owned())
 }
 
 impl Drop for Consumer {
@@ -343,7 +315,7 @@ impl Follower {
         loop {
             let sent = match self.tail.next().await {
                 Ok(Some(found)) => self.dispatch(found).await,
-                Ok(None) => self.slots.send(Slot::Nothing).await,
+                Ok(None) => self.slots.send(Slot::Ready(Ok(None))).await,
                 Err(error) => {
                     let _ = self.slots.send(Slot::Ready(Err(error))).await;
                     return;
@@ -360,20 +332,19 @@ impl Follower {
         let Found { version, entry } = found;
         let discovered_us = self.anchor.now_us();
         for add in entry.adds {
-            let permits = self.bounds.take(add.rows.unwrap_or(1), add.size).await;
             let fetch = Fetch {
                 lake: self.lake.clone(),
                 anchor: self.anchor.clone(),
                 version,
                 commit_sent_us: entry.commit_sent_us,
                 discovered_us,
+                in_flight: self.bounds.take(add.rows.unwrap_or(1), add.size).await,
                 add,
-                permits,
             };
             self.slots.send(Slot::Fetching(tokio::spawn(fetch.run()))).await?;
         }
         if let Some(end) = entry.end {
-            self.slots.send(Slot::Ready(Ok(Received::End(end)))).await?;
+            self.slots.send(Slot::Ready(Ok(Some(Received::End(end))))).await?;
         }
         Ok(())
     }

@@ -1,7 +1,4 @@
-//! Creating the table: version 0, by one conditional PUT like any other commit.
-//!
-//! delta-rs's own way takes a version 0 that is there after a lost answer for another writer's, and makes the table
-//! once more as version 1, with another id.
+//! Creating the table: version 0, by one conditional PUT like any other commit (`docs/decisions/0001`).
 
 use bytes::Bytes;
 use serde_json::json;
@@ -31,24 +28,25 @@ pub(super) async fn create_if_absent(lake: &Lake, append_to_existing: bool) -> R
 pub(super) async fn create(lake: &Lake) -> Result<(), QueueError> {
     let commit_id = Uuid::new_v4();
     let entry = Bytes::from(first_entry(commit_id));
-    let failed = |detail: String| Err(QueueError::Table { action: "create", place: lake.describe(), detail });
     let store = lake.store().clone();
     let tried = store.available_time();
     let mut backoff = Backoff::from(FIRST_PAUSE);
     loop {
-        match lake.write_entry(0, entry.clone(), commit_id).await?.0 {
+        let refusal = match lake.write_entry(0, entry.clone(), commit_id).await?.0 {
             Written::Yes => return Ok(()),
-            // A refusal may be of the answer alone, made up on its way.
-            Written::Refused(problem) => match lake.read_entry(0).await {
-                Ok(Some(_)) => return Ok(()),
-                _ => return failed(problem),
-            },
-            // Whoever made it, the table is there, and is looked at next.
-            Written::Exists if lake.read_entry(0).await?.is_some() => return Ok(()),
-            Written::Exists if tried.elapsed() > store.config().retry_timeout => {
-                return failed("the store says that version 0 exists, but it can't be read".to_owned());
+            Written::Exists => None,
+            Written::Refused(problem) => Some(problem),
+        };
+        // Whoever made it, the table is there, and is looked at next. A refusal may be of the answer alone.
+        match (lake.read_entry(0).await, refusal) {
+            (Ok(Some(_)), _) => return Ok(()),
+            (_, Some(problem)) => return Err(lake.cannot("create", problem)),
+            (Err(error), None) => return Err(error),
+            (Ok(None), None) if tried.elapsed() > store.config().retry_timeout => {
+                let detail = "the store says that version 0 exists, but it can't be read";
+                return Err(lake.cannot("create", detail.to_owned()));
             }
-            Written::Exists => backoff.pause(MAX_BACKOFF).await,
+            (Ok(None), None) => backoff.pause(MAX_BACKOFF).await,
         }
     }
 }

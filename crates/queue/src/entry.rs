@@ -1,16 +1,11 @@
-//! Log entries: what a commit writes and what the tail reads.
-//!
-//! An entry is a file of JSON lines, one action a line ([Delta protocol, Actions]). Reading is
-//! tolerant, as the protocol asks: unknown actions and unknown fields are passed over. Writing is ours
-//! alone and always looks the same: `commitInfo`, one `txn` a producer epoch, one `add` a data file;
-//! an end of stream is a `commitInfo` alone.
-//!
-//! [Delta protocol, Actions]: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#actions
+//! Log entries: a file of JSON lines, one [action](https://github.com/delta-io/delta/blob/master/PROTOCOL.md#actions) a
+//! line. Reading passes over unknown actions and fields. What is written is `commitInfo`, one `txn` a producer epoch and
+//! one `add` a data file; an end of stream is a `commitInfo` alone.
 
 use std::collections::HashMap;
 
 use percent_encoding::percent_decode_str;
-use serde::de::IgnoredAny;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use uuid::Uuid;
@@ -21,15 +16,13 @@ use super::stamps::ProducerStamps;
 /// What our commits and tables say that they were made by.
 pub(super) const ENGINE_INFO: &str = concat!("s3mq/", env!("CARGO_PKG_VERSION"));
 
-/// Who wrote a batch: a producer and the epoch that its process drew at start.
-///
-/// Sequences and the ledger are keyed by both, so that a restarted producer, or two with one id, are
-/// not taken for duplicates.
+/// Who wrote a batch: a producer and the epoch that it drew when it was opened, so that a restarted producer, or two
+/// with one id, are not taken for duplicates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ProducerEpoch {
     /// `--producer-id`
     pub producer: i32,
-    /// Drawn at random by each producer process.
+    /// Drawn at random.
     pub epoch: Uuid,
 }
 
@@ -47,7 +40,7 @@ pub struct Origin {
 /// The last commit of a producer epoch: no more will come from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndOfStream {
-    /// Whose stream ended.
+    /// Which one.
     #[serde(flatten)]
     pub by: ProducerEpoch,
     /// How many messages it committed in all.
@@ -63,7 +56,7 @@ pub(super) struct Add {
     pub size: u64,
     /// Rows, where the writer says so.
     pub rows: Option<u64>,
-    /// Whose rows, where the writer is one of ours.
+    /// Where the writer is one of ours.
     pub origin: Option<Origin>,
     /// When what was done, where the writer says so.
     pub stamps: Option<ProducerStamps>,
@@ -96,9 +89,7 @@ pub(super) struct Entry {
 pub(super) struct Protocol {
     pub min_reader_version: i32,
     pub min_writer_version: i32,
-    #[serde(default)]
     pub reader_features: Option<Vec<String>>,
-    #[serde(default)]
     pub writer_features: Option<Vec<String>>,
 }
 
@@ -113,17 +104,19 @@ pub(super) struct Metadata {
     pub configuration: HashMap<String, String>,
 }
 
+/// A value of delta-rs in the form that the log has it in: one type and one check, wherever it was read.
+pub(super) fn through_json<T: DeserializeOwned>(value: &impl Serialize) -> serde_json::Result<T> {
+    serde_json::from_value(serde_json::to_value(value)?)
+}
+
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Line {
-    #[serde(default)]
     add: Option<AddLine>,
-    #[serde(default)]
     remove: Option<RemoveLine>,
-    #[serde(default, rename = "commitInfo")]
     commit_info: Option<CommitInfoLine>,
-    #[serde(default)]
     protocol: Option<Protocol>,
-    #[serde(default, rename = "metaData")]
+    #[serde(rename = "metaData")]
     metadata: Option<Metadata>,
 }
 
@@ -134,11 +127,8 @@ struct AddLine {
     size: u64,
     #[serde(default = "yes")]
     data_change: bool,
-    #[serde(default)]
     stats: Option<String>,
-    #[serde(default)]
     tags: Option<HashMap<String, Option<String>>>,
-    #[serde(default)]
     deletion_vector: Option<IgnoredAny>,
 }
 
@@ -149,17 +139,17 @@ struct RemoveLine {
     data_change: bool,
 }
 
-fn yes() -> bool {
+pub(super) fn yes() -> bool {
     true
 }
 
 #[derive(Deserialize)]
 struct CommitInfoLine {
-    #[serde(default, rename = "s3mq.commitId")]
+    #[serde(rename = "s3mq.commitId")]
     commit_id: Option<Uuid>,
-    #[serde(default, rename = "s3mq.commitSentUs")]
+    #[serde(rename = "s3mq.commitSentUs")]
     commit_sent_us: Option<i64>,
-    #[serde(default, rename = "s3mq.end")]
+    #[serde(rename = "s3mq.end")]
     end: Option<EndOfStream>,
     /// One text for each `add`, in the order of the adds.
     #[serde(default, rename = "s3mq.stamps")]
@@ -169,7 +159,6 @@ struct CommitInfoLine {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Stats {
-    #[serde(default)]
     num_records: Option<u64>,
 }
 
@@ -177,20 +166,19 @@ impl Entry {
     /// Parses an entry.
     ///
     /// # Errors
-    /// Says which line is no JSON object or lacks a field that the protocol demands, or that there is none: a
-    /// commit says at least who made it, so nothing at all is a write that was cut off.
+    /// Says which line is no JSON object or lacks a field that the protocol demands, or that there is none, as after a
+    /// write that was cut off.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
         let wrong = |line: usize, problem: &str| shortened(&format!("line {}: {problem}", line + 1));
         let text = std::str::from_utf8(bytes).map_err(|error| format!("it is not UTF-8 ({error})"))?;
         let mut entry = Self::default();
-        let (mut stamps, mut is_empty) = (Vec::new(), true);
-        for (number, line) in text.split('\n').enumerate() {
-            if line.trim_ascii().is_empty() {
-                continue;
-            }
+        let mut stamps = Vec::new();
+        let lines = text.split('\n').enumerate().filter(|(_, line)| !line.trim_ascii().is_empty());
+        let mut is_empty = true;
+        for (number, line) in lines {
             is_empty = false;
             if !line.trim_ascii_start().starts_with('{') {
-                return Err(format!("line {}: it is no JSON object", number + 1));
+                return Err(wrong(number, "it is no JSON object"));
             }
             let line: Line = serde_json::from_str(line).map_err(|error| wrong(number, &error.to_string()))?;
             entry.has_deletion_vectors |= line.add.as_ref().is_some_and(|add| add.deletion_vector.is_some());
@@ -225,11 +213,8 @@ impl AddLine {
             .decode_utf8()
             .map_err(|_| format!("the path `{}` is not UTF-8", self.path))?
             .into_owned();
-        let rows = self
-            .stats
-            .as_deref()
-            .and_then(|stats| serde_json::from_str::<Stats>(stats).ok())
-            .and_then(|stats| stats.num_records);
+        let stats = self.stats.and_then(|stats| serde_json::from_str::<Stats>(&stats).ok());
+        let rows = stats.and_then(|stats| stats.num_records);
         let origin = self.tags.as_ref().and_then(origin_of_tags);
         Ok(Add { path, size: self.size, rows, origin, stamps: None })
     }
@@ -237,14 +222,10 @@ impl AddLine {
 
 fn origin_of_tags(tags: &HashMap<String, Option<String>>) -> Option<Origin> {
     let tag = |name: &str| tags.get(name)?.as_deref();
-    Some(Origin {
-        by: ProducerEpoch {
-            producer: tag("s3mq.producer")?.parse().ok()?,
-            epoch: tag("s3mq.epoch")?.parse().ok()?,
-        },
-        first_seq: tag("s3mq.firstSeq")?.parse().ok()?,
-        rows: tag("s3mq.rows")?.parse().ok()?,
-    })
+    let producer = tag("s3mq.producer")?.parse().ok()?;
+    let by = ProducerEpoch { producer, epoch: tag("s3mq.epoch")?.parse().ok()? };
+    let first_seq = tag("s3mq.firstSeq")?.parse().ok()?;
+    Some(Origin { by, first_seq, rows: tag("s3mq.rows")?.parse().ok()? })
 }
 
 /// A data file of ours that is stored and waits to be committed.
@@ -254,7 +235,7 @@ pub(super) struct StoredFile {
     pub path: String,
     /// Bytes.
     pub size: u64,
-    /// Whose rows, and which.
+    /// Which rows.
     pub origin: Origin,
     /// When what was done.
     pub stamps: ProducerStamps,
@@ -270,68 +251,55 @@ pub(super) fn commit_of_files(
     files: &[StoredFile],
 ) -> Vec<u8> {
     let now_ms = now_us.div_euclid(1_000);
+    let mut info = commit_info("WRITE", commit_id, now_ms);
+    info["operationParameters"] = json!({ "mode": "Append" });
+    info["s3mq.commitSentUs"] = json!(now_us);
+    // Here and not with each add: a checkpoint keeps adds and their tags for ever.
+    info["s3mq.stamps"] = files.iter().map(|file| file.stamps.to_text()).collect();
+    let txn = json!({ "txn": {
+        "appId": format!("{}/{}", by.producer, by.epoch),
+        "version": last_batch,
+        "lastUpdated": now_ms,
+    }});
     let mut lines = Vec::with_capacity(1024 * (files.len() + 1));
-    push_line(
-        &mut lines,
-        &json!({ "commitInfo": {
-            "timestamp": now_ms,
-            "operation": "WRITE",
-            "operationParameters": { "mode": "Append" },
-            "engineInfo": ENGINE_INFO,
-            "isBlindAppend": true,
-            "s3mq.commitId": commit_id,
-            "s3mq.commitSentUs": now_us,
-            // Here and not with each add: a checkpoint keeps adds and their tags for ever.
-            "s3mq.stamps": files.iter().map(|file| file.stamps.to_text()).collect::<Vec<_>>(),
-        }}),
-    );
-    push_line(
-        &mut lines,
-        &json!({ "txn": {
-            "appId": format!("{}/{}", by.producer, by.epoch),
-            "version": last_batch,
-            "lastUpdated": now_ms,
-        }}),
-    );
-    for file in files {
-        push_line(
-            &mut lines,
-            &json!({ "add": {
-                "path": file.path,
-                "partitionValues": {},
-                "size": file.size,
-                "modificationTime": now_ms,
-                "dataChange": true,
-                "stats": format!("{{\"numRecords\":{}}}", file.origin.rows),
-                "tags": {
-                    "s3mq.producer": file.origin.by.producer.to_string(),
-                    "s3mq.epoch": file.origin.by.epoch,
-                    "s3mq.firstSeq": file.origin.first_seq.to_string(),
-                    "s3mq.rows": file.origin.rows.to_string(),
-                },
-            }}),
-        );
+    push_line(&mut lines, &json!({ "commitInfo": info }));
+    push_line(&mut lines, &txn);
+    for StoredFile { path, size, origin, .. } in files {
+        let add = json!({ "add": {
+            "path": path,
+            "partitionValues": {},
+            "size": size,
+            "modificationTime": now_ms,
+            "dataChange": true,
+            "stats": format!("{{\"numRecords\":{}}}", origin.rows),
+            "tags": {
+                "s3mq.producer": origin.by.producer.to_string(),
+                "s3mq.epoch": origin.by.epoch,
+                "s3mq.firstSeq": origin.first_seq.to_string(),
+                "s3mq.rows": origin.rows.to_string(),
+            },
+        }});
+        push_line(&mut lines, &add);
     }
     lines
 }
 
 /// The bytes of a commit that ends a stream: a `commitInfo` alone.
 pub(super) fn commit_of_end(commit_id: Uuid, end: EndOfStream, now_us: i64) -> Vec<u8> {
-    let now_ms = now_us.div_euclid(1_000);
-    let mut lines = Vec::with_capacity(512);
-    push_line(
-        &mut lines,
-        &json!({ "commitInfo": {
-            "timestamp": now_ms,
-            "operation": "END OF STREAM",
-            "operationParameters": {},
-            "engineInfo": ENGINE_INFO,
-            "isBlindAppend": true,
-            "s3mq.commitId": commit_id,
-            "s3mq.end": end,
-        }}),
-    );
-    lines
+    let mut info = commit_info("END OF STREAM", commit_id, now_us.div_euclid(1_000));
+    info["s3mq.end"] = json!(end);
+    json!({ "commitInfo": info }).to_string().into_bytes()
+}
+
+fn commit_info(operation: &str, commit_id: Uuid, now_ms: i64) -> serde_json::Value {
+    json!({
+        "timestamp": now_ms,
+        "operation": operation,
+        "operationParameters": {},
+        "engineInfo": ENGINE_INFO,
+        "isBlindAppend": true,
+        "s3mq.commitId": commit_id,
+    })
 }
 
 fn push_line(lines: &mut Vec<u8>, action: &serde_json::Value) {

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use super::ownership::Foreign;
-use crate::storage::{CHECK, StorageError, advice, has_done};
+use crate::storage::{CHECK, StorageError, advice};
 
 /// A failure of the queue; its text is one line.
 #[derive(Debug, thiserror::Error)]
@@ -21,14 +21,14 @@ pub enum QueueError {
     },
     /// The store has not answered anything for the stall timeout.
     #[error(
-        "the store {} for {seconds:.0} s: {detail}; {} ({place}), or wait longer with --stall-timeout-seconds",
-        has_done(*.refused), advice(.detail).unwrap_or(CHECK)
+        "the store {answer} for {seconds:.0} s: {detail}; {} ({place}), or wait longer with --stall-timeout-seconds",
+        advice(.detail).unwrap_or(CHECK)
     )]
     Stalled {
         /// Which store.
         place: String,
-        /// The status of the last answer, where that was a refusal and no silence.
-        refused: Option<u16>,
+        /// What it did instead, such as `has not answered`.
+        answer: String,
         /// For how long.
         seconds: f64,
         /// What was asked, and what came of it.
@@ -145,9 +145,9 @@ pub enum QueueError {
     /// A checkpoint could not be made.
     #[error("{0}")]
     Checkpoint(String),
-    /// A batch could not be encoded: a bug of ours or of the Parquet crate.
-    #[error("a batch could not be encoded as Parquet: {0}")]
-    Encode(String),
+    /// A batch is larger than one data file may be, or could not be encoded.
+    #[error("a batch {0}")]
+    Batch(String),
     /// A writer changed existing rows, which a queue can't deliver.
     #[error(
         "version {version} removes rows that may have been delivered; another writer uses this table as more than a queue"
@@ -155,14 +155,6 @@ pub enum QueueError {
     RowsRemoved {
         /// Which version.
         version: u64,
-    },
-    /// A batch is larger than one data file may be.
-    #[error("a batch of {bytes} bytes is more than fits one data file ({limit})")]
-    BatchTooLarge {
-        /// Its payload.
-        bytes: usize,
-        /// The most that is taken.
-        limit: usize,
     },
     /// A background task ended unexpectedly.
     #[error("the queue's background task ended unexpectedly: {0}")]
@@ -175,8 +167,7 @@ impl QueueError {
         matches!(self, Self::Foreign { .. } | Self::ForeignTable { .. })
     }
 
-    /// Whether it means that committed messages can't be delivered, in contrast to a failure that leaves them where
-    /// they are.
+    /// Whether committed messages can't be delivered; other failures leave them where they are.
     pub fn is_loss(&self) -> bool {
         matches!(
             self,
@@ -189,12 +180,12 @@ impl QueueError {
     }
 }
 
-/// What others wrote, for a message: on one line, and not all of a megabyte.
+/// What others wrote, for a message: on one line of bounded length.
 pub(super) fn shortened(text: &str) -> String {
-    const MOST: usize = 300;
+    const MAX_BYTES: usize = 300;
     let mut escaped = String::new();
     for character in text.chars() {
-        if escaped.len() >= MOST {
+        if escaped.len() >= MAX_BYTES {
             return escaped + "…";
         }
         match character.is_control() {

@@ -1,7 +1,5 @@
-//! Fetching a data file and decoding it.
-//!
-//! A file that isn't there, or isn't as the log says, is asked for once more before it counts as lost: a store, or
-//! what is before it, may give one wrong answer. That is one GET more for each such file, and none for any other.
+//! Fetching a data file and decoding it. One that isn't there, or isn't as the log says, is asked for once more before it
+//! counts as lost: a store, or what is before it, may give one wrong answer.
 
 use std::time::Duration;
 
@@ -11,9 +9,9 @@ use super::blocking::{QUICK_BYTES, off_the_runtime};
 use super::consumer::{LostFile, Received, ReceivedBatch};
 use super::entry::{Add, Origin};
 use super::error::QueueError;
+use super::inflight::InFlight;
 use super::lake::Lake;
 use super::parquet_file::{Decoded, decode};
-use super::permits::Permits;
 use super::stamps::Stamps;
 use s3mq_clock::Anchor;
 
@@ -31,7 +29,7 @@ pub(super) struct Fetch {
     pub commit_sent_us: Option<i64>,
     pub discovered_us: i64,
     pub add: Add,
-    pub permits: Permits,
+    pub in_flight: InFlight,
 }
 
 /// What is in the file, and when it was there.
@@ -89,7 +87,7 @@ impl Fetch {
             nulls: decoded.nulls,
             stamps,
             chunks: decoded.chunks,
-            _permits: self.permits,
+            _in_flight: self.in_flight,
         })
     }
 

@@ -15,9 +15,11 @@ use url::Url;
 use uuid::Uuid;
 
 use super::error::QueueError;
-use crate::storage::{
-    Failure, Prefix, RequestFailed, StorageError, Store, advice, counting_attempts, one_line,
-};
+use crate::storage::{Prefix, RequestFailed, StorageError, Store, advice, counting_attempts, one_line};
+
+/// How often an entry is asked for that a listing shows, and the pause between.
+const LISTED_TRIES: u32 = 10;
+const LISTED_PAUSE: Duration = Duration::from_millis(300);
 
 /// A table's place: a store and a prefix. Nothing need be there yet. Cheap to clone.
 #[derive(Clone)]
@@ -100,8 +102,19 @@ impl Lake {
         })
     }
 
-    /// PUTs a version's entry with `If-None-Match: *`, and says how often. Where an answer is lost, the same bytes are
-    /// PUT there again, so that what [`Written::Exists`] may be ours.
+    /// GETs the entry of a version that a listing shows, and asks again for a while where it isn't there: it may be late.
+    pub(super) async fn read_listed_entry(&self, version: u64) -> Result<Option<Bytes>, QueueError> {
+        for _ in 1..LISTED_TRIES {
+            if let Some(bytes) = self.read_entry(version).await? {
+                return Ok(Some(bytes));
+            }
+            tokio::time::sleep(LISTED_PAUSE).await;
+        }
+        self.read_entry(version).await
+    }
+
+    /// PUTs a version's entry with `If-None-Match: *`, and gives how often. Where an answer is lost, the same bytes are
+    /// PUT there again.
     pub(super) async fn write_entry(
         &self,
         version: u64,
@@ -116,9 +129,10 @@ impl Lake {
             Err(error) if RequestFailed::among_causes(&error).is_some_and(|failed| failed.is_retryable) => {
                 return Err(self.failed(format!("PUT of version {version} of {}", self.describe()), &error));
             }
-            Err(error) => Written::Refused(
-                self.refusal(&error).map_or_else(|| one_line(&error), |refused| refused.to_string()),
-            ),
+            Err(error) => {
+                let refused = self.refusal(&error).map(|refused| refused.to_string());
+                Written::Refused(refused.unwrap_or_else(|| one_line(&error)))
+            }
         };
         Ok((written, sent))
     }
@@ -205,32 +219,29 @@ impl Lake {
         }
         match RequestFailed::among_causes(error) {
             Some(RequestFailed { outage: Some(outage), .. }) => self.stalled(what, *outage),
-            _ => QueueError::Request { what, detail: advised(one_line(error)) },
+            _ => {
+                let detail = one_line(error);
+                let advice = advice(&detail).map(|advice| format!("; {advice}"));
+                QueueError::Request { what, detail: detail + &advice.unwrap_or_default() }
+            }
         }
     }
 
     /// The error of a store that has answered nothing for this long.
     pub(super) fn stalled(&self, what: String, outage: Duration) -> QueueError {
-        let (refused, detail) = match self.store.availability().failure() {
-            Some(Failure::Refused(status)) => (Some(status), what),
-            Some(Failure::NoAnswer(failure)) => (None, format!("{what} ({failure})")),
-            None => (None, what),
-        };
-        let place = self.store.config().describe();
-        QueueError::Stalled { place, refused, seconds: outage.as_secs_f64(), detail }
+        let (answer, said) = self.store.availability().failure();
+        let (place, seconds) = (self.store.config().describe(), outage.as_secs_f64());
+        QueueError::Stalled { place, answer, seconds, detail: what + &said }
+    }
+
+    /// The error of a table that can't be opened, created or the like.
+    pub(super) fn cannot(&self, action: &'static str, detail: String) -> QueueError {
+        QueueError::Table { action, place: self.describe(), detail }
     }
 
     /// What the store has against the credentials, if that is what is wrong.
     fn refusal(&self, error: &(dyn Error + 'static)) -> Option<StorageError> {
         StorageError::of_refusal(&self.store.config().describe(), error)
-    }
-}
-
-/// What went wrong, with what to do about it where that tells.
-fn advised(detail: String) -> String {
-    match advice(&detail) {
-        Some(advice) => format!("{detail}; {advice}"),
-        None => detail,
     }
 }
 
@@ -256,12 +267,11 @@ fn entry_name(version: u64) -> String {
 
 /// Whether a file in `_delta_log` is one of the log's own: entries, checkpoints, `.crc`, the last checkpoint's hint.
 pub(super) fn is_log_file(name: &str) -> bool {
-    let is_checksum = |name: &str| name.strip_suffix(".crc").and_then(version).is_some();
     name == "_last_checkpoint"
         || version_of_entry(name).is_some()
         || version_of_checkpoint(name).is_some()
         || versions_of_compaction(name).is_some()
-        || is_checksum(name)
+        || name.strip_suffix(".crc").and_then(version).is_some()
 }
 
 /// The version of a log entry's file name; `None` for any other file.
@@ -272,14 +282,11 @@ pub(super) fn version_of_entry(name: &str) -> Option<u64> {
     }
 }
 
-/// The versions of a file of entries that were put together, from its name ([Delta protocol, Log compaction files]);
-/// `None` for any other file.
-///
-/// [Delta protocol, Log compaction files]: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#log-compaction-files
+/// The versions of a [log compaction file](https://github.com/delta-io/delta/blob/master/PROTOCOL.md#log-compaction-files)
+/// by its name; `None` for any other file.
 pub(super) fn versions_of_compaction(name: &str) -> Option<(u64, u64)> {
     let (first, last) = name.strip_suffix(".compacted.json")?.split_once('.')?;
-    let is_whole = first.len() == VERSION_DIGITS && last.len() == VERSION_DIGITS;
-    is_whole.then(|| Some((version(first)?, version(last)?)))?
+    Some((version(first)?, version(last)?))
 }
 
 /// The version of a checkpoint's file name, whether classic, of several parts or V2 (Delta protocol, "Checkpoints");
@@ -293,8 +300,9 @@ fn version_of_checkpoint(name: &str) -> Option<u64> {
 const VERSION_DIGITS: usize = 20;
 
 fn version(digits: &str) -> Option<u64> {
+    let is_whole = digits.len() == VERSION_DIGITS && digits.bytes().all(|byte| byte.is_ascii_digit());
     // Versions are signed in every reader.
-    let version: i64 = digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())??;
+    let version: i64 = is_whole.then(|| digits.parse().ok())??;
     version.try_into().ok()
 }
 

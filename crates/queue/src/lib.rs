@@ -49,11 +49,11 @@ mod fetch;
 pub mod fuzz;
 #[doc(hidden)]
 pub mod hot;
+mod inflight;
 mod lake;
 mod open;
 mod ownership;
 mod parquet_file;
-mod permits;
 mod phase_lock;
 mod poll;
 mod preload;
@@ -82,3 +82,4 @@ pub use poll::Poll;
 pub use preload::{PreloadOptions, Preloaded, preload};
 pub use producer::{Appended, Producer, ProducerOptions};
 pub use stamps::{ProducerStamps, Stamps};
+pub use tail::IDLE_LIST_INTERVAL;

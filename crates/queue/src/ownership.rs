@@ -1,14 +1,7 @@
-//! Which objects s3mq may delete, and deleting them.
+//! Which objects s3mq may delete, and deleting them: only where s3mq made the directory ([`is_made_by_s3mq`]) and the key
+//! has the form of one that it writes there ([`form_of`]); see `docs/decisions/0008`.
 //!
-//! An object is deleted only where both hold:
-//!
-//! - **s3mq made the directory.** Where a table is in it, the first `metaData` says so ([`CREATED_BY`]; tables of builds
-//!   that didn't write it are recognised by their columns and properties), or the latest where the log was cleaned.
-//!   Where there is none, its marker says so, which was written before anything else.
-//! - **The key has the form of one that s3mq writes there.** A file that somebody put beside a table of ours stays.
-//!
-//! A directory that is being emptied is marked first, and its marker is deleted last: whatever interrupts that, it can
-//! be taken up again.
+//! A directory that is being emptied is marked first, and its marker is deleted last: an emptying can be taken up again.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -52,6 +45,20 @@ pub struct Foreign {
     pub is_at_least: bool,
 }
 
+impl Foreign {
+    fn one(first: String) -> Self {
+        Self { first, count: 1, is_at_least: false }
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self {
+            first: self.first.min(other.first),
+            count: self.count + other.count,
+            is_at_least: self.is_at_least || other.is_at_least,
+        }
+    }
+}
+
 impl fmt::Display for Foreign {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at_least = if self.is_at_least { "at least " } else { "" };
@@ -77,30 +84,27 @@ pub async fn mark_directory(lake: &Lake) -> Result<(), QueueError> {
 /// [`QueueError::Foreign`] when something isn't, or what the store said.
 pub async fn refuse_foreign(lake: &Lake, directories: &[String]) -> Result<(), QueueError> {
     let Survey { mut foreign, by_directory, folders } = survey(lake).await?;
-    let is_nested = |directory: &str| {
-        let mut emptied = directories.iter();
-        emptied
-            .any(|emptied| directory.strip_prefix(emptied.as_str()).is_some_and(|rest| rest.starts_with('/')))
-    };
-    let mut foreign_directories = 0;
+    let is_below =
+        |place: &str, other: &str| place.strip_prefix(other).is_some_and(|rest| rest.starts_with('/'));
     for folder in folders {
-        let is_used =
-            |directory: &String| *directory == folder || directory.starts_with(&format!("{folder}/"));
+        let is_used = |directory: &String| *directory == folder || is_below(directory, &folder);
         if !directories.iter().chain(by_directory.keys()).any(is_used) {
-            foreign.add(format!("{}/", lake.key(&folder)));
+            add(&mut foreign, Foreign::one(format!("{}/", lake.key(&folder))));
         }
     }
+    let mut foreign_directories = 0;
     for (directory, objects) in by_directory {
         if foreign_directories == MAX_FOREIGN_DIRECTORIES {
-            foreign.is_at_least = true;
+            foreign.iter_mut().for_each(|foreign| foreign.is_at_least = true);
             break;
         }
-        if is_nested(&directory) || !is_made_by_s3mq(&lake.below(&directory)?).await? {
-            foreign.merge(objects);
+        let is_nested = directories.iter().any(|emptied| is_below(&directory, emptied));
+        if is_nested || !is_made_by_s3mq(&lake.below(&directory)?).await? {
+            add(&mut foreign, objects);
             foreign_directories += 1;
         }
     }
-    refuse(lake, foreign.found())
+    refuse(lake, foreign)
 }
 
 /// Checks that a table may be written to: that we can, and that s3mq created it or its owner lets us.
@@ -114,17 +118,17 @@ pub(super) async fn check_writable(
     append_to_existing: bool,
 ) -> Result<(), QueueError> {
     Access::Write.check(lake, Some(protocol), Some(metadata))?;
-    // Somebody may have changed the table since: then the first `metaData` tells.
+    // Somebody may have changed the table since: the first `metaData` says who made it.
     if append_to_existing || is_created_by_s3mq(metadata) || is_made_by_s3mq(lake).await? {
         return Ok(());
     }
     Err(QueueError::ForeignTable { place: lake.describe() })
 }
 
-/// Checks that there is nothing of others where a table is about to be created. VACUUM takes every file below a table for
-/// one of that table. Data files with names as ours have them are those of a table whose log is gone.
+/// Checks that there is nothing of others where a table is about to be created: VACUUM takes every file below a table
+/// for one of that table. Data files with names as ours have them are those of a table whose log is gone.
 pub(super) async fn refuse_foreign_files(lake: &Lake) -> Result<(), QueueError> {
-    refuse(lake, survey(lake).await?.foreign_to_this_directory(true).found())
+    refuse(lake, survey(lake).await?.foreign_to_this_directory(true))
 }
 
 /// Deletes what s3mq made in the directory of `lake`. Gives what else is there, and was left.
@@ -134,7 +138,7 @@ pub(super) async fn refuse_foreign_files(lake: &Lake) -> Result<(), QueueError> 
 pub async fn empty_directory(lake: &Lake) -> Result<Option<Foreign>, QueueError> {
     let found = survey(lake).await?;
     let is_ours = found.by_directory.contains_key("") && is_made_by_s3mq(lake).await?;
-    let foreign = found.foreign_to_this_directory(is_ours).found();
+    let foreign = found.foreign_to_this_directory(is_ours);
     if !is_ours {
         return refuse(lake, foreign).map(|()| None);
     }
@@ -161,7 +165,7 @@ async fn is_made_by_s3mq(lake: &Lake) -> Result<bool, QueueError> {
         let metadata = Entry::parse(&entry).ok().and_then(|entry| entry.metadata);
         return Ok(metadata.is_some_and(|metadata| is_created_by_s3mq(&metadata)));
     }
-    // A log that was cleaned: its last checkpoint has the `metaData`.
+    // Where the log was cleaned, its last checkpoint has the `metaData`.
     match open(lake).await {
         Ok(opened) => return Ok(is_created_by_s3mq(&opened.metadata)),
         Err(QueueError::Table { .. } | QueueError::Gap { .. } | QueueError::BadEntry { .. }) => {}
@@ -172,53 +176,31 @@ async fn is_made_by_s3mq(lake: &Lake) -> Result<bool, QueueError> {
     Ok(marker.is_some_and(|marker| marker.created_by.starts_with("s3mq/")))
 }
 
-/// Some objects: how many, and the first by its key.
-#[derive(Default)]
-struct Objects {
-    first: Option<String>,
-    count: u64,
-    is_at_least: bool,
-}
-
-impl Objects {
-    fn add(&mut self, key: String) {
-        self.merge(Self { first: Some(key), count: 1, is_at_least: false });
-    }
-
-    fn merge(&mut self, other: Self) {
-        let first = self.first.take();
-        self.first = first.into_iter().chain(other.first).min();
-        self.count += other.count;
-        self.is_at_least |= other.is_at_least;
-    }
-
-    fn found(self) -> Option<Foreign> {
-        let Self { first, count, is_at_least } = self;
-        first.map(|first| Foreign { first, count, is_at_least })
-    }
+fn add(found: &mut Option<Foreign>, more: Foreign) {
+    *found = Some(match found.take() {
+        Some(found) => found.and(more),
+        None => more,
+    });
 }
 
 /// What is below a prefix.
 #[derive(Default)]
 struct Survey {
     /// Objects whose keys have no form of ours.
-    foreign: Objects,
+    foreign: Option<Foreign>,
     /// The others, by the directory that would have to be ours. The one that was looked at is the empty string.
-    by_directory: BTreeMap<String, Objects>,
+    by_directory: BTreeMap<String, Foreign>,
     /// Empty objects that a console or another client makes for a folder, without the slash that their keys end with.
     folders: Vec<String>,
 }
 
 impl Survey {
     /// All that isn't ours, where this directory is or isn't, and none below it.
-    fn foreign_to_this_directory(mut self, is_ours: bool) -> Objects {
+    fn foreign_to_this_directory(mut self, is_ours: bool) -> Option<Foreign> {
         if is_ours {
             self.by_directory.remove("");
         }
-        self.by_directory.into_values().fold(self.foreign, |mut all, objects| {
-            all.merge(objects);
-            all
-        })
+        self.foreign.into_iter().chain(self.by_directory.into_values()).reduce(Foreign::and)
     }
 }
 
@@ -230,24 +212,24 @@ async fn survey(lake: &Lake) -> Result<Survey, QueueError> {
             Ok(object) => object,
             Err(object_store::Error::InvalidPath { source }) => {
                 // With a key that no path can be made of, the client gives nothing of its page.
-                let first = Some(one_line(&source));
-                survey.foreign.merge(Objects { first, count: 1, is_at_least: true });
+                add(&mut survey.foreign, Foreign { is_at_least: true, ..Foreign::one(one_line(&source)) });
                 break;
             }
             Err(error) => return Err(lake.failed(format!("LIST of {}", lake.describe()), &error)),
         };
-        match form_of(&lake.relative(&key)) {
+        let (relative, object) = (lake.relative(&key), Foreign::one(key.to_string()));
+        match form_of(&relative) {
             Form::Ours(directory) => {
-                survey.by_directory.entry(directory.to_owned()).or_default().add(key.to_string());
+                let mut objects = survey.by_directory.remove(directory);
+                add(&mut objects, object);
+                survey.by_directory.extend(objects.map(|objects| (directory.to_owned(), objects)));
             }
             Form::Temporary => {}
-            Form::Foreign if size == 0 && !key.as_ref().contains('.') => {
-                survey.folders.push(lake.relative(&key))
-            }
-            Form::Foreign => survey.foreign.add(key.to_string()),
+            Form::Foreign if size == 0 && !key.as_ref().contains('.') => survey.folders.push(relative),
+            Form::Foreign => add(&mut survey.foreign, object),
         }
-        if survey.foreign.count >= MAX_COUNTED {
-            survey.foreign.is_at_least = true;
+        if let Some(foreign) = survey.foreign.as_mut().filter(|foreign| foreign.count >= MAX_COUNTED) {
+            foreign.is_at_least = true;
             break;
         }
     }

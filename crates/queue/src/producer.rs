@@ -1,13 +1,7 @@
 //! Appending: batches become data files, data files become commits, in order.
 //!
-//! The pipeline has three stages that run at once: batches are encoded (large ones on blocking threads) and
-//! uploaded while an earlier commit is in flight; commits go out one at a time, in the order of the
-//! batches; whatever finished uploading meanwhile shares the next commit. So a store that is slower
-//! than the batches come makes commits larger, not more. [`Producer::append`] waits when
-//! [`ProducerOptions::max_inflight_batches`] are on their way, which is the back-pressure.
-//!
-//! A batch is committed whole or, when [`Producer::finish`] fails, is unknown. Nothing is written twice:
-//! a commit whose answer was lost is looked up, not repeated (see [`super::commit`]).
+//! Batches are encoded and uploaded while an earlier commit is in flight; whatever finished uploading meanwhile shares
+//! the next one. So a store that is slower than the batches come makes commits larger, not more.
 
 use std::future::Future;
 use std::ops::RangeInclusive;
@@ -16,6 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
+use futures::future::OptionFuture;
 use futures::stream::FuturesOrdered;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -23,14 +18,12 @@ use uuid::Uuid;
 
 use super::batch::Batch;
 use super::blocking::{QUICK_BYTES, off_the_runtime};
-use super::checkpoint::{CheckpointBy, Checkpointer, Notice};
+use super::checkpoint::{CheckpointBy, Checkpointer, Notice, notify};
 use super::commit::{Committed, Committer};
-use super::create::create_if_absent;
 use super::entry::{EndOfStream, Entry, Origin, ProducerEpoch, StoredFile, commit_of_end, commit_of_files};
 use super::error::QueueError;
 use super::lake::Lake;
-use super::open::open;
-use super::ownership::check_writable;
+use super::open::{open, open_for_writing};
 use super::parquet_file::{DataEncoding, encode};
 use super::stamps::ProducerStamps;
 use s3mq_clock::{Anchor, monotonic_ns};
@@ -42,9 +35,9 @@ pub struct ProducerOptions {
     pub producer_id: i32,
     /// Encoding of the column `data`.
     pub data_encoding: DataEncoding,
-    /// How many batches may be encoding, uploading or waiting for their commit.
+    /// How many batches may be encoding, uploading or waiting for their commit; [`Producer::append`] waits for the others.
     pub max_inflight_batches: usize,
-    /// The clock that the stamps of a batch's way are made of.
+    /// The clock of the stamps.
     pub anchor: Anchor,
     /// Versions of the table from one checkpoint to the next; 0 is never. The producer whose commit becomes
     /// a multiple of it makes the checkpoint, beside its commits.
@@ -53,7 +46,7 @@ pub struct ProducerOptions {
     pub checkpoint_by: CheckpointBy,
     /// Whether a table that s3mq didn't create is written to, and one created where others have files.
     pub append_to_existing: bool,
-    /// Who is told of each commit and each checkpoint.
+    /// Where each commit and each checkpoint is reported.
     pub notices: Option<mpsc::UnboundedSender<Notice>>,
 }
 
@@ -91,9 +84,7 @@ pub struct Appended {
     pub last_version: Option<u64>,
 }
 
-/// Appends messages to a queue. Each is one epoch: it draws a UUID when opened.
-///
-/// Dropping it abandons what isn't committed; call [`Producer::finish`].
+/// Appends messages to a queue, as one epoch. Dropping it abandons what isn't committed; call [`Producer::finish`].
 #[derive(Debug)]
 pub struct Producer {
     by: ProducerEpoch,
@@ -110,35 +101,22 @@ impl Producer {
     /// # Errors
     /// When the store fails, or the table is not one that we may write to.
     pub async fn open(lake: &Lake, options: ProducerOptions) -> Result<Self, QueueError> {
-        create_if_absent(lake, options.append_to_existing).await?;
-        let asked = tokio::time::Instant::now();
-        let opened = open(lake).await?;
-        check_writable(lake, &opened.protocol, &opened.metadata, options.append_to_existing).await?;
-
+        let opened = open_for_writing(lake, options.append_to_existing).await?;
         let by = ProducerEpoch { producer: options.producer_id, epoch: Uuid::new_v4() };
         let (batches, incoming) = mpsc::channel(1);
+        let anchor = options.anchor.clone();
         let pipeline = Pipeline {
             lake: lake.clone(),
             by,
-            encoding: options.data_encoding,
-            anchor: options.anchor.clone(),
-            max_inflight: options.max_inflight_batches.max(1),
             batches: 0,
             appended: Appended::default(),
             first: None,
-            checkpoints: Checkpointer::new(
-                lake.clone(),
-                options.anchor.clone(),
-                options.checkpoint_interval,
-                options.checkpoint_by,
-                options.append_to_existing,
-                options.notices.clone(),
-            ),
-            notices: options.notices,
+            checkpoints: Checkpointer::new(lake.clone(), &options),
+            options,
         };
-        let committer = Committer::after(lake.clone(), opened.version, asked);
+        let committer = Committer::after(lake.clone(), opened.version, opened.asked);
         let pipeline = tokio::spawn(pipeline.run(committer, incoming));
-        Ok(Self { by, anchor: options.anchor, next_seq: 0, cold_open: opened.took, batches, pipeline })
+        Ok(Self { by, anchor, next_seq: 0, cold_open: opened.took, batches, pipeline })
     }
 
     /// Who this producer is.
@@ -151,8 +129,8 @@ impl Producer {
         self.cold_open
     }
 
-    /// Hands a batch over; it becomes one data file. Returns once the pipeline has taken it, not once it
-    /// is committed. An empty batch is nothing.
+    /// Hands a batch over; it becomes one data file. Returns once the pipeline has taken it, before it is committed. An
+    /// empty batch is nothing.
     ///
     /// # Errors
     /// What ended the pipeline, when an earlier batch failed.
@@ -191,16 +169,13 @@ impl Producer {
 struct Pipeline {
     lake: Lake,
     by: ProducerEpoch,
-    encoding: DataEncoding,
-    anchor: Anchor,
-    max_inflight: usize,
+    options: ProducerOptions,
     /// Batches handed to a commit so far; the `txn` version.
     batches: u64,
     appended: Appended,
     /// The first version committed, and the id of its commit.
     first: Option<(u64, Uuid)>,
     checkpoints: Checkpointer,
-    notices: Option<mpsc::UnboundedSender<Notice>>,
 }
 
 /// A batch on its way to being stored.
@@ -222,6 +197,7 @@ impl Pipeline {
         committer: Committer,
         mut incoming: mpsc::Receiver<(u64, Batch)>,
     ) -> Result<Appended, QueueError> {
+        let max_inflight = self.options.max_inflight_batches.max(1);
         let mut idle = Some(committer);
         let mut commit: Option<Commit> = None;
         let mut committing: Vec<StoredFile> = Vec::new();
@@ -235,9 +211,9 @@ impl Pipeline {
                 committing = std::mem::take(&mut stored);
                 commit = Some(self.start_commit(committer, &committing));
             }
-            let has_room = uploads.len() + stored.len() + committing.len() < self.max_inflight;
+            let has_room = uploads.len() + stored.len() + committing.len() < max_inflight;
             tokio::select! {
-                (committer, committed) = until_done(&mut commit), if commit.is_some() => {
+                Some((committer, committed)) = OptionFuture::from(commit.as_mut()), if commit.is_some() => {
                     commit = None;
                     idle = Some(committer);
                     self.count(committed?, &committing);
@@ -256,7 +232,7 @@ impl Pipeline {
         if let Some(mut committer) = idle {
             let commit_id = Uuid::new_v4();
             let end = EndOfStream { by: self.by, count: self.appended.messages };
-            let entry = Bytes::from(commit_of_end(commit_id, end, self.anchor.now_us()));
+            let entry = Bytes::from(commit_of_end(commit_id, end, self.options.anchor.now_us()));
             self.count(timed(&mut committer, entry, commit_id).await?, &[]);
         }
         let seen = self.look_back().await;
@@ -294,15 +270,15 @@ impl Pipeline {
     }
 
     fn start_upload(&self, first_seq: u64, batch: Batch) -> Upload {
-        let (lake, anchor) = (self.lake.clone(), self.anchor.clone());
-        Box::pin(store_batch(lake, self.by, self.encoding, anchor, first_seq, batch))
+        let ProducerOptions { data_encoding, anchor, .. } = &self.options;
+        Box::pin(store_batch(self.lake.clone(), self.by, *data_encoding, anchor.clone(), first_seq, batch))
     }
 
     fn start_commit(&mut self, mut committer: Committer, files: &[StoredFile]) -> Commit {
         let commit_id = Uuid::new_v4();
         self.batches += files.len() as u64;
-        let entry =
-            Bytes::from(commit_of_files(commit_id, self.by, self.batches, self.anchor.now_us(), files));
+        let now_us = self.options.anchor.now_us();
+        let entry = Bytes::from(commit_of_files(commit_id, self.by, self.batches, now_us, files));
         Box::pin(async move {
             let landed = timed(&mut committer, entry, commit_id).await;
             (committer, landed)
@@ -320,17 +296,14 @@ impl Pipeline {
         appended.conflicts += u64::from(committed.conflicts);
         appended.last_version = Some(committed.version);
         self.first.get_or_insert((committed.version, commit_id));
-        // Said as soon as it is known, for whoever wants to know what a killed producer had been told.
+        // For whoever wants to know what a killed producer had been told.
         tracing::debug!(
             "committed version={} messages={} epoch={}",
             committed.version,
             appended.messages,
             self.by.epoch
         );
-        if let Some(notices) = &self.notices {
-            // Nobody listening is nobody's loss.
-            let _ = notices.send(Notice::Committed { version: committed.version, took_us });
-        }
+        notify(&self.options.notices, Notice::Committed { version: committed.version, took_us });
         self.checkpoints.committed(committed.version);
     }
 }
@@ -348,7 +321,10 @@ pub(super) async fn store_batch(
     let handed_over = std::mem::take(&mut batch.handed_over);
     let sealed_us = batch.sealed_us.unwrap_or_else(|| anchor.now_us());
     let is_quick = batch.bytes() <= QUICK_BYTES;
-    let encode = move || encode(batch, by.producer, first_seq, encoding).map_err(QueueError::Encode);
+    let encode = move || {
+        encode(batch, by.producer, first_seq, encoding)
+            .map_err(|error| QueueError::Batch(format!("could not be encoded as Parquet: {error}")))
+    };
     let body = if is_quick { encode()? } else { off_the_runtime(encode).await?? };
     let path = format!("part-{}.parquet", Uuid::new_v4());
     let encoded_us = anchor.now_us();
@@ -378,14 +354,6 @@ async fn timed(committer: &mut Committer, entry: Bytes, commit_id: Uuid) -> Resu
     let started_ns = monotonic_ns();
     let committed = committer.commit(entry, commit_id).await?;
     Ok(Landed { committed, commit_id, took_us: ((monotonic_ns() - started_ns) / 1_000) as i64 })
-}
-
-/// Waits for a commit that is on its way; for ever where none is.
-async fn until_done(commit: &mut Option<Commit>) -> (Committer, Result<Landed, QueueError>) {
-    match commit {
-        Some(commit) => commit.await,
-        None => std::future::pending().await,
-    }
 }
 
 #[cfg(test)]

@@ -1,12 +1,10 @@
-//! The table: its schema, and whether we may write or read it.
-//!
-//! Commits go to the log directly (see [`super::commit`]), past the checks that delta-rs makes in its
-//! own commit path, so the checks that matter to a queue are made here: once when the table is opened,
-//! and again for each log entry of another writer that carries a `protocol` or `metaData`.
+//! The table: its schema, and whether we may write or read it. Commits go past delta-rs's own checks, so those that
+//! matter to a queue are made here: when a table is opened, and for each log entry of another writer that carries
+//! `protocol` or `metaData`.
 
 use serde::Deserialize;
 
-use super::entry::{Metadata, Protocol};
+use super::entry::{Metadata, Protocol, yes};
 use super::error::QueueError;
 use super::lake::Lake;
 
@@ -75,15 +73,11 @@ impl Access {
     }
 
     pub(super) fn check_protocol(self, protocol: &Protocol) -> Result<(), String> {
-        let features = |list: &Option<Vec<String>>, allowed: &[&str], kind: &str| match list
-            .iter()
-            .flatten()
-            .find(|name| !allowed.contains(&name.as_str()))
-        {
-            Some(name) => {
+        let features = |list: &Option<Vec<String>>, allowed: &[&str], kind: &str| {
+            let missing = list.iter().flatten().find(|name| !allowed.contains(&name.as_str()));
+            missing.map_or(Ok(()), |name| {
                 Err(format!("the table needs the {kind} feature `{name}`, which s3mq doesn't have"))
-            }
-            None => Ok(()),
+            })
         };
         match protocol.min_reader_version {
             ..=1 => {}
@@ -106,16 +100,17 @@ impl Access {
     }
 
     pub(super) fn check_metadata(self, metadata: &Metadata) -> Result<(), String> {
-        if let Some(mode) =
-            metadata.configuration.get("delta.columnMapping.mode").filter(|mode| *mode != "none")
-        {
+        let mode = metadata.configuration.get("delta.columnMapping.mode").filter(|mode| *mode != "none");
+        if let Some(mode) = mode {
             return Err(format!("the table maps its columns (delta.columnMapping.mode={mode})"));
         }
         let schema: Schema = serde_json::from_str(&metadata.schema_string)
             .map_err(|error| format!("its schema can't be read ({error})"))?;
-        let type_of =
-            |name: &str| schema.fields.iter().find(|field| field.name == name).map(|field| &field.data_type);
-        match type_of(DATA).and_then(|data_type| data_type.as_str()) {
+        let type_of = |name: &str| {
+            let field = schema.fields.iter().find(|field| field.name == name);
+            field.and_then(|field| field.data_type.as_str())
+        };
+        match type_of(DATA) {
             Some("binary") => {}
             Some("string") if self == Self::Read => {}
             Some(other) => return Err(format!("its column `data` is {other}, not binary")),
@@ -132,7 +127,7 @@ impl Access {
             return Ok(());
         }
         for (name, expected) in [(PRODUCER, "integer"), (SEQ, "long")] {
-            if type_of(name).and_then(|data_type| data_type.as_str()) != Some(expected) {
+            if type_of(name) != Some(expected) {
                 return Err(format!(
                     "it has no column `{name}` of type {expected}; s3mq writes only to tables that it made"
                 ));
@@ -146,10 +141,8 @@ impl Access {
                 return Err(format!("its column `{}` has an invariant", field.name));
             }
             if !field.nullable && ![DATA, PRODUCER, SEQ].contains(&field.name.as_str()) {
-                return Err(format!(
-                    "its column `{}` must not be null, and s3mq doesn't write it",
-                    field.name
-                ));
+                let name = &field.name;
+                return Err(format!("its column `{name}` must not be null, and s3mq doesn't write it"));
             }
         }
         Ok(())
@@ -166,14 +159,10 @@ struct Field {
     name: String,
     #[serde(rename = "type")]
     data_type: serde_json::Value,
-    #[serde(default = "nullable")]
+    #[serde(default = "yes")]
     nullable: bool,
     #[serde(default)]
     metadata: serde_json::Map<String, serde_json::Value>,
-}
-
-fn nullable() -> bool {
-    true
 }
 
 #[cfg(test)]

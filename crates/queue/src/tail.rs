@@ -1,11 +1,6 @@
-//! Following the log: which version comes next, and what is in it.
-//!
-//! One GET a version; an absent entry means nothing new. No LIST is sent while commits come. After a
-//! silence of a second or ten intervals, and then every five seconds, one LIST tells silence from a gap:
-//! where later versions exist, the missing one is asked for again for a while (a store may be late),
-//! then the queue stops and names it. Where the version that was read last isn't there any more either, the log is
-//! another one. A message may be late, never skipped. Whoever is about to give up waiting has all of this looked into
-//! at once.
+//! Following the log: one GET a version; an absent entry means nothing new. While nothing comes, one LIST now and then
+//! distinguishes an idle table from a gap, a log that was cleaned and another log in its place. A message may be late,
+//! never skipped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +14,6 @@ use super::error::QueueError;
 use super::lake::Lake;
 use super::poll::{Asked, Poll, Poller};
 use super::table::Access;
-use crate::storage::has_done;
 use s3mq_clock::{Timer, monotonic_ns};
 
 /// A version that was found.
@@ -40,27 +34,20 @@ pub(super) struct Tail {
     /// When to ask for the next version, in nanoseconds of the monotonic clock.
     ask_at_ns: u64,
     timer: Timer,
-    silence: Silence,
-    /// Tells when somebody wants to know whether there is anything more.
+    /// How long nothing may come before the log is listed.
+    idle_after: Duration,
+    list_at: Instant,
+    /// Notified when somebody wants to know whether there is anything more.
     asked: Arc<Notify>,
-    /// Whether somebody does, and wasn't told yet.
+    /// Whether somebody does, and has no answer yet.
     is_asked: bool,
     ignore_removes: bool,
 }
 
-#[derive(Debug)]
-struct Silence {
-    /// How long it may be quiet before the log is listed.
-    patience: Duration,
-    list_at: Instant,
-}
+/// How often a consumer LISTs the log while nothing comes.
+pub const IDLE_LIST_INTERVAL: Duration = Duration::from_secs(5);
 
-const LIST_EVERY: Duration = Duration::from_secs(5);
-/// A version that is missing while a later one exists is asked for this often, this far apart.
-const GAP_TRIES: u32 = 10;
-const GAP_PAUSE: Duration = Duration::from_millis(300);
-
-/// How long a listing is waited for that may tell why an entry can't be had.
+/// How long a listing is waited for that may show that an entry is there which can't be had.
 const LAST_LOOK: Duration = Duration::from_secs(2);
 
 /// What the log has, where the awaited version wasn't there.
@@ -74,7 +61,7 @@ enum Beyond {
 
 impl Tail {
     pub(super) fn from(lake: Lake, next: u64, poll: Poll, asked: Arc<Notify>, ignore_removes: bool) -> Self {
-        let patience = (poll.interval() * 10).max(Duration::from_secs(1));
+        let idle_after = (poll.interval() * 10).max(Duration::from_secs(1));
         Self {
             lake,
             next,
@@ -82,7 +69,8 @@ impl Tail {
             poller: poll.start(),
             ask_at_ns: 0,
             timer: Timer::new(),
-            silence: Silence { patience, list_at: Instant::now() + patience },
+            idle_after,
+            list_at: Instant::now() + idle_after,
             asked,
             is_asked: false,
             ignore_removes,
@@ -113,8 +101,8 @@ impl Tail {
                 return self.found(version, bytes).map(Some);
             }
             self.ask_at_ns = self.poller.miss(asked);
-            if self.is_asked || Instant::now() >= self.silence.list_at {
-                self.silence.list_at = Instant::now() + LIST_EVERY;
+            if self.is_asked || Instant::now() >= self.list_at {
+                self.list_at = Instant::now() + IDLE_LIST_INTERVAL;
                 match self.look_beyond().await? {
                     Beyond::Awaited(bytes) => {
                         self.ask_at_ns = 0;
@@ -131,13 +119,13 @@ impl Tail {
     }
 
     fn found(&mut self, version: u64, bytes: Bytes) -> Result<Found, QueueError> {
-        self.silence.list_at = Instant::now() + self.silence.patience;
+        self.list_at = Instant::now() + self.idle_after;
         let entry = Entry::parse(&bytes).map_err(|detail| QueueError::BadEntry { version, detail })?;
         Access::Read.check(&self.lake, entry.protocol.as_ref(), entry.metadata.as_ref())?;
         if entry.has_deletion_vectors {
             let reason = format!(
-                "version {version} adds a file with deleted rows in it; that needs the reader feature `deletionVectors`, \
-                 which s3mq doesn't have"
+                "version {version} adds a file with deleted rows in it; that needs the reader feature \
+                 `deletionVectors`, which s3mq doesn't have"
             );
             return Err(QueueError::Unsupported { action: "read", place: self.lake.describe(), reason });
         }
@@ -154,21 +142,17 @@ impl Tail {
         let (what, detail) = match &error {
             QueueError::Request { what, detail } => (what.clone(), detail.clone()),
             // Where nothing else is asked, one entry that always fails looks like a store that doesn't answer.
-            QueueError::Stalled { refused, seconds, detail, .. } => {
-                let answer = has_done(*refused);
-                (
-                    detail.clone(),
-                    format!("the store {answer} to it for {seconds:.0} s, and answers other requests"),
-                )
-            }
+            QueueError::Stalled { answer, seconds, detail, .. } => (
+                detail.clone(),
+                format!("the store {answer} to it for {seconds:.0} s, and answers other requests"),
+            ),
             _ => return error,
         };
         // A store that answers nothing at all isn't waited for a second time.
         let listed = self.lake.list_versions(version.checked_sub(1), usize::MAX);
-        match tokio::time::timeout(LAST_LOOK, listed).await.as_ref().map(|listed| listed.as_deref()) {
+        match tokio::time::timeout(LAST_LOOK, listed).await {
             Ok(Ok(versions)) if versions.first() == Some(&version) => {
-                let last = versions.last().copied().unwrap_or(version);
-                QueueError::Unreadable { lost: version..=last, what, detail }
+                QueueError::Unreadable { lost: version..=versions[versions.len() - 1], what, detail }
             }
             _ => error,
         }
@@ -186,14 +170,18 @@ impl Tail {
         if found.iter().all(|&version| version < awaited) {
             return Ok(Beyond::Nothing);
         }
-        for _ in 0..GAP_TRIES {
-            if let Some(bytes) = self.lake.read_entry(awaited).await? {
-                return Ok(Beyond::Awaited(bytes));
-            }
-            tokio::time::sleep(GAP_PAUSE).await;
+        if let Some(bytes) = self.lake.read_listed_entry(awaited).await? {
+            return Ok(Beyond::Awaited(bytes));
         }
         let Some(&later) = found.iter().find(|&&version| version > awaited) else {
-            return if self.is_asked { Err(listed_only(awaited)) } else { Ok(Beyond::Late) };
+            return match self.is_asked {
+                true => Err(QueueError::Unreadable {
+                    lost: awaited..=awaited,
+                    what: format!("GET of version {awaited}"),
+                    detail: "the store lists it and says that it isn't there".to_owned(),
+                }),
+                false => Ok(Beyond::Late),
+            };
         };
         match self.lake.list_versions(None, 1).await?.first() {
             Some(&oldest) if oldest > awaited => {
@@ -214,13 +202,5 @@ impl Tail {
 
     fn made_anew(&self, known: u64) -> QueueError {
         QueueError::MadeAnew { place: self.lake.describe(), known }
-    }
-}
-
-fn listed_only(version: u64) -> QueueError {
-    QueueError::Unreadable {
-        lost: version..=version,
-        what: format!("GET of version {version}"),
-        detail: "the store lists it and says that it isn't there".to_owned(),
     }
 }

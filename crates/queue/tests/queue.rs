@@ -303,7 +303,7 @@ async fn a_producer_whose_log_was_cleaned_has_lost_nothing(store: &TestStore) {
 async fn permits_do_not_block_files_larger_than_they_are(store: &TestStore) {
     let lake = lake(store, "permits");
     let by = send(&lake, 1, 12).await;
-    let narrow = ConsumerOptions { permits: 3, max_inflight_bytes: 10, ..options() };
+    let narrow = ConsumerOptions { max_inflight_messages: 3, max_inflight_bytes: 10, ..options() };
     let mut consumer = Consumer::open(&lake, narrow).await.unwrap();
     assert_in_order(&receive(&mut consumer, 1).await.0[&by]);
 }

@@ -1,27 +1,14 @@
-//! The data files that a checkpoint must have, computed independently of the kernel that writes it.
-//!
-//! They are those of the checkpoint before it, less those that later entries remove, and those that they add. Entries
-//! are read once: by delta-rs's kernel, through a store that notes their actions on the way. The checkpoint before is
-//! read once more than the kernel does, whole. A checkpoint that lacks a file takes it away from every reader, so the two
-//! counts are compared before it appears.
+//! The data files that a checkpoint must have, computed independently of the kernel that writes it: those of the checkpoint
+//! before it, and what later entries remove and add. A checkpoint that lacks a file takes it away from every reader, so
+//! the two counts are compared before it appears.
 
 use std::collections::{BTreeMap, HashSet};
-use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::ops::Range;
-use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, RecordBatch};
-use async_trait::async_trait;
 use bytes::Bytes;
-use futures::stream::BoxStream;
-use futures::{StreamExt, stream};
 use object_store::path::Path;
-use object_store::{
-    CopyOptions, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
-};
 use parking_lot::Mutex;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
@@ -31,6 +18,7 @@ use serde::Deserialize;
 
 use crate::error::QueueError;
 use crate::lake::{Lake, version_of_entry, versions_of_compaction};
+use crate::storage::ReadObserver;
 
 /// What an entry does to one data file, which is known by a hash of its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,9 +37,7 @@ pub(super) struct EntriesRead {
 
 #[derive(Deserialize)]
 struct Line {
-    #[serde(default)]
     add: Option<FileAction>,
-    #[serde(default)]
     remove: Option<FileAction>,
 }
 
@@ -66,7 +52,7 @@ impl EntriesRead {
     ///
     /// # Errors
     /// Names an entry that wasn't read.
-    pub(super) fn data_files(&self, before: &Base, version: u64) -> std::result::Result<usize, String> {
+    pub(super) fn data_files(&self, before: &Base, version: u64) -> Result<usize, String> {
         let changes = self.changes.lock();
         let mut files = before.files.clone();
         let mut next = before.version.map_or(0, |version| version + 1);
@@ -119,7 +105,7 @@ impl Base {
         lake: &Lake,
         version: u64,
         parts: Vec<Path>,
-    ) -> std::result::Result<Self, QueueError> {
+    ) -> Result<Self, QueueError> {
         let failed =
             |part: &Path, detail: String| QueueError::Request { what: format!("reading {part}"), detail };
         let sidecars = lake.prefix().join("_delta_log/_sidecars");
@@ -158,87 +144,15 @@ fn paths<'a>(batch: &'a RecordBatch, action: &str) -> impl Iterator<Item = &'a s
         .filter_map(|(_, path)| path)
 }
 
-/// A store that notes the log entries that are read from it.
-#[derive(Debug)]
-pub(super) struct NotesEntries {
-    inner: Arc<dyn ObjectStore>,
-    entries: Arc<EntriesRead>,
-}
-
-impl NotesEntries {
-    pub(super) fn new(inner: Arc<dyn ObjectStore>, entries: Arc<EntriesRead>) -> Self {
-        Self { inner, entries }
-    }
-}
-
-impl fmt::Display for NotesEntries {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.fmt(f)
-    }
-}
-
-#[async_trait]
-impl ObjectStore for NotesEntries {
-    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        let is_whole = options.range.is_none() && !options.head;
-        let result = self.inner.get_opts(location, options).await?;
-        let versions = location.filename().filter(|_| is_whole).and_then(|name| {
+impl ReadObserver for EntriesRead {
+    fn read(&self, location: &Path, body: &[u8]) {
+        let versions = location.filename().and_then(|name| {
             let of_entry = version_of_entry(name).map(|version| (version, version));
             of_entry.or_else(|| versions_of_compaction(name))
         });
-        let Some(versions) = versions else {
-            return Ok(result);
-        };
-        let (meta, range, attributes) =
-            (result.meta.clone(), result.range.clone(), result.attributes.clone());
-        let entry = result.bytes().await?;
-        self.entries.note(versions, &entry);
-        let payload = GetResultPayload::Stream(stream::iter([Ok(entry)]).boxed());
-        Ok(GetResult { payload, meta, range, attributes })
-    }
-
-    async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        self.inner.get_ranges(location, ranges).await
-    }
-
-    async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
-        self.inner.put_opts(location, payload, options).await
-    }
-
-    async fn put_multipart_opts(
-        &self,
-        location: &Path,
-        options: PutMultipartOptions,
-    ) -> Result<Box<dyn MultipartUpload>> {
-        self.inner.put_multipart_opts(location, options).await
-    }
-
-    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
-        self.inner.delete_stream(locations)
-    }
-
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.inner.list(prefix)
-    }
-
-    fn list_with_offset(
-        &self,
-        prefix: Option<&Path>,
-        offset: &Path,
-    ) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.inner.list_with_offset(prefix, offset)
-    }
-
-    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.inner.list_with_delimiter(prefix).await
-    }
-
-    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.inner.copy_opts(from, to, options).await
-    }
-
-    async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
-        self.inner.rename_opts(from, to, options).await
+        if let Some(versions) = versions {
+            self.note(versions, body);
+        }
     }
 }
 

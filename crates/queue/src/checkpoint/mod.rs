@@ -1,19 +1,8 @@
-//! Checkpoints: the state of the table as of one version in one file, so that opening it needs no older entry.
+//! Checkpoints: the state of the table as of one version in one file, so that opening it needs no older entry; made
+//! beside the commits (`docs/decisions/0005`), at most one at a time in a process.
 //!
-//! They run beside the commits, never in them. The producer whose commit lands on a multiple of the
-//! interval makes that one, so that many producers on a table make each once. At most one runs at a time
-//! in a process; one that comes due meanwhile is skipped, as the next will cover what it would have. One that
-//! fails is a warning and a count.
-//!
-//! A checkpoint has a thread, a runtime and connections of its own, which end with it: it reads the log and
-//! encodes what can be megabytes, and nothing of that is done by the threads that upload and commit, sits in
-//! their connection pool, or is counted among their requests. It asks for one object at a time, where the
-//! kernel would ask for a thousand and keep everybody else waiting. Only its memory is this process's, and a
-//! program that can't have that lends another process ([`CheckpointBy`]).
-//!
-//! One that would lack a data file never appears (`data_files`): what the kernel writes is counted against the log.
-//! `_last_checkpoint` is written after the checkpoint file, and that file appears whole or not at all, so one
-//! that is cut off at any moment is harmless: readers go on from the checkpoint before it.
+//! `_last_checkpoint` is written after the checkpoint file, and that file appears whole or not at all, so one that is cut
+//! off at any moment is harmless.
 
 mod data_files;
 mod write;
@@ -29,12 +18,13 @@ use tokio::task::JoinHandle;
 
 use super::error::QueueError;
 use super::lake::Lake;
+use super::producer::ProducerOptions;
 use crate::storage::Requests;
-use s3mq_clock::{Anchor, monotonic_ns};
+use s3mq_clock::monotonic_ns;
 
 pub use write::make_checkpoint;
 
-/// What a producer tells of its commits, to whoever wants to know.
+/// What a producer reports of its commits.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Notice {
     /// A commit is acknowledged.
@@ -90,15 +80,6 @@ pub enum CheckpointBy {
     Other(Arc<dyn Fn(u64) -> BoxFuture<'static, CheckpointAnswer> + Send + Sync>),
 }
 
-impl CheckpointBy {
-    async fn make(&self, lake: &Lake, version: u64, options: CheckpointOptions) -> CheckpointAnswer {
-        match self {
-            Self::Thread => make_checkpoint(lake, version, options).await,
-            Self::Other(make) => make(version).await,
-        }
-    }
-}
-
 impl fmt::Debug for CheckpointBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -109,7 +90,7 @@ impl fmt::Debug for CheckpointBy {
 }
 
 /// How long a producer that is through waits for its running checkpoint.
-const PATIENCE: Duration = Duration::from_secs(2);
+const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How a checkpoint is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,50 +111,42 @@ impl Default for CheckpointOptions {
 #[derive(Debug)]
 pub(super) struct Checkpointer {
     lake: Lake,
-    anchor: Anchor,
-    /// Versions from one to the next; 0 is never.
-    interval: u64,
-    by: CheckpointBy,
-    options: CheckpointOptions,
-    notices: Option<mpsc::UnboundedSender<Notice>>,
-    running: Option<Running>,
-}
-
-#[derive(Debug)]
-struct Running {
-    version: u64,
-    started_us: i64,
-    task: JoinHandle<()>,
+    options: ProducerOptions,
+    /// What it will be where it is abandoned, and its task.
+    running: Option<(Checkpoint, JoinHandle<()>)>,
 }
 
 impl Checkpointer {
-    pub(super) fn new(
-        lake: Lake,
-        anchor: Anchor,
-        interval: u64,
-        by: CheckpointBy,
-        append_to_existing: bool,
-        notices: Option<mpsc::UnboundedSender<Notice>>,
-    ) -> Self {
-        let options = CheckpointOptions { append_to_existing, ..CheckpointOptions::default() };
-        Self { lake, anchor, interval, by, options, notices, running: None }
+    pub(super) fn new(lake: Lake, options: &ProducerOptions) -> Self {
+        Self { lake, options: options.clone(), running: None }
     }
 
     /// A commit became `version`: its checkpoint may be due. Returns at once.
     pub(super) fn committed(&mut self, version: u64) {
-        if !is_due(version, self.interval) {
+        if !is_due(version, self.options.checkpoint_interval) {
             return;
         }
-        let started_us = self.anchor.now_us();
-        if self.running.as_ref().is_some_and(|running| !running.task.is_finished()) {
-            self.tell(not_made(version, started_us, 0.0, CheckpointOutcome::Skipped));
+        let begun = Checkpoint {
+            version,
+            started_us: self.options.anchor.now_us(),
+            seconds: 0.0,
+            outcome: CheckpointOutcome::Skipped,
+            requests: Requests::default(),
+        };
+        let (lake, notices) = (self.lake.clone(), self.options.notices.clone());
+        if self.running.as_ref().is_some_and(|(_, task)| !task.is_finished()) {
+            notify(&notices, Notice::Checkpoint(begun));
             return;
         }
-        let (lake, by, notices) = (self.lake.clone(), self.by.clone(), self.notices.clone());
-        let options = self.options;
-        let started_ns = monotonic_ns();
+        let by = self.options.checkpoint_by.clone();
+        let append_to_existing = self.options.append_to_existing;
+        let options = CheckpointOptions { append_to_existing, ..CheckpointOptions::default() };
+        let (started_ns, started_us) = (monotonic_ns(), begun.started_us);
         let task = tokio::spawn(async move {
-            let (requests, made) = by.make(&lake, version, options).await;
+            let (requests, made) = match by {
+                CheckpointBy::Thread => make_checkpoint(&lake, version, options).await,
+                CheckpointBy::Other(make) => make(version).await,
+            };
             let seconds = (monotonic_ns() - started_ns) as f64 / 1e9;
             let outcome = if made.is_ok() { CheckpointOutcome::Made } else { CheckpointOutcome::Failed };
             if let Err(problem) = made {
@@ -182,33 +155,26 @@ impl Checkpointer {
                     lake.describe()
                 );
             }
-            tell(&notices, Checkpoint { version, started_us, seconds, outcome, requests });
+            let checkpoint = Checkpoint { version, started_us, seconds, outcome, requests };
+            notify(&notices, Notice::Checkpoint(checkpoint));
         });
-        self.running = Some(Running { version, started_us, task });
+        self.running = Some((begun, task));
     }
 
     /// The producer is through: waits a little for the checkpoint that is running, where there is one.
-    pub(super) async fn finish(mut self) {
-        let Some(mut running) = self.running.take() else {
+    pub(super) async fn finish(self) {
+        let Some((begun, mut task)) = self.running else {
             return;
         };
-        if tokio::time::timeout(PATIENCE, &mut running.task).await.is_err() {
+        if tokio::time::timeout(FINISH_TIMEOUT, &mut task).await.is_err() {
             // Its thread ends with the checkpoint or with the process, whichever comes first.
-            running.task.abort();
-            if running.task.await.is_err() {
-                let seconds = (self.anchor.now_us() - running.started_us) as f64 / 1e6;
-                self.tell(not_made(
-                    running.version,
-                    running.started_us,
-                    seconds,
-                    CheckpointOutcome::Abandoned,
-                ));
+            task.abort();
+            if task.await.is_err() {
+                let seconds = (self.options.anchor.now_us() - begun.started_us) as f64 / 1e6;
+                let outcome = CheckpointOutcome::Abandoned;
+                notify(&self.options.notices, Notice::Checkpoint(Checkpoint { seconds, outcome, ..begun }));
             }
         }
-    }
-
-    fn tell(&self, checkpoint: Checkpoint) {
-        tell(&self.notices, checkpoint);
     }
 }
 
@@ -217,15 +183,11 @@ fn is_due(version: u64, interval: u64) -> bool {
     interval > 0 && version > 0 && version.is_multiple_of(interval)
 }
 
-fn tell(notices: &Option<mpsc::UnboundedSender<Notice>>, checkpoint: Checkpoint) {
+/// Reports, where somebody listens.
+pub(super) fn notify(notices: &Option<mpsc::UnboundedSender<Notice>>, notice: Notice) {
     if let Some(notices) = notices {
-        // Nobody listening is nobody's loss.
-        let _ = notices.send(Notice::Checkpoint(checkpoint));
+        let _ = notices.send(notice);
     }
-}
-
-fn not_made(version: u64, started_us: i64, seconds: f64, outcome: CheckpointOutcome) -> Checkpoint {
-    Checkpoint { version, started_us, seconds, outcome, requests: Requests::default() }
 }
 
 #[cfg(test)]

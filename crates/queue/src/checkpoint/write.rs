@@ -11,19 +11,19 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_blocking;
 
-use super::data_files::{Base, EntriesRead, NotesEntries};
+use super::data_files::{Base, EntriesRead};
 use super::{CheckpointAnswer, CheckpointOptions};
+use crate::entry::through_json;
 use crate::error::QueueError;
 use crate::lake::Lake;
 use crate::ownership::check_writable;
-use crate::storage::{Prefix, Requests, Store};
+use crate::storage::{ObservedReads, Requests, Store};
 
 /// Below whatever commits: on a busy machine a checkpoint waits, not a commit.
 const NICE: i32 = 10;
 
-/// Makes the checkpoint of a version that is there, on a thread, a runtime and connections of its own, which are
-/// gone when it is made. The table must be one that a producer would write to. A store that answers nothing is waited for
-/// until the stall timeout, as it is in everything that the queue asks for.
+/// Makes the checkpoint of a version that is there, on a thread, a runtime and connections of its own, which are gone when
+/// it is made. The table must be one that a producer would write to.
 pub async fn make_checkpoint(lake: &Lake, version: u64, options: CheckpointOptions) -> CheckpointAnswer {
     let (done, answer) = oneshot::channel();
     let place = lake.clone();
@@ -58,18 +58,25 @@ fn on_this_thread(
         }
     };
     runtime.block_on(async {
-        let (config, max_gets) = (lake.store().config().clone(), options.requests_at_once.max(1));
-        let store = match Store::connect_limited(config, Some(max_gets)).await {
-            Ok(store) => store,
-            Err(error) => {
-                let _ = done.send(nothing(error.to_string()));
-                return;
-            }
-        };
+        let entries = Arc::new(EntriesRead::default());
+        let reads = ObservedReads::new(options.requests_at_once.max(1), entries.clone());
         // Closed when no call into the kernel is left.
         let (call, mut calls) = mpsc::channel::<()>(1);
-        let made = write(&store, lake.prefix(), version, options, call).await;
-        let _ = done.send((store.requests(), made));
+        let answer = match Store::connect_observed(lake.store().config().clone(), Some(reads)).await {
+            Ok(store) => {
+                let lake = Lake::new(&store, lake.prefix().clone());
+                let made = match lake {
+                    Ok(lake) => write(lake, entries, version, options, call).await,
+                    Err(error) => Err(error),
+                };
+                (store.requests(), made)
+            }
+            Err(error) => {
+                drop(call);
+                nothing(error.to_string())
+            }
+        };
+        let _ = done.send(answer);
         // One that was given up still waits for its request, and would panic if that went away with the runtime.
         calls.recv().await;
     });
@@ -78,71 +85,58 @@ fn on_this_thread(
 
 /// Has the kernel write it, until it is there or the store has not answered for too long.
 async fn write(
-    store: &Store,
-    prefix: &Prefix,
+    lake: Lake,
+    entries: Arc<EntriesRead>,
     version: u64,
     options: CheckpointOptions,
     call: mpsc::Sender<()>,
 ) -> Result<(), QueueError> {
-    let lake = Lake::new(store, prefix.clone())?;
     let what = || format!("the checkpoint of version {version} of {}", lake.describe());
-    let (place, prefix) = (store.clone(), prefix.clone());
+    let place = lake.clone();
     let written = spawn_blocking(move || {
-        let written = write_with_kernel(place, prefix, version, options);
+        let written = write_with_kernel(&place, &entries, version, options);
         drop(call);
         written
     });
-    let written = store.unless_stalled(what, written).await.map_err(|outage| lake.stalled(what(), outage))?;
-    match written.map_err(|error| QueueError::TaskEnded(error.to_string()))? {
-        Ok(()) => Ok(()),
-        Err(WriteError::Final(error)) => Err(error),
-        Err(WriteError::Kernel(error)) => Err(match lake.failed(what(), &*error) {
+    let written = lake.store().unless_stalled(what, written).await;
+    let written = written.map_err(|outage| lake.stalled(what(), outage))?;
+    let Err(error) = written.map_err(|error| QueueError::TaskEnded(error.to_string()))? else {
+        return Ok(());
+    };
+    match error.downcast::<QueueError>() {
+        Ok(error) => Err(*error),
+        Err(error) => match lake.failed(what(), &*error) {
             QueueError::Request { detail, .. } => {
-                QueueError::Checkpoint(why_absent(&lake, version).await.unwrap_or(detail))
+                Err(QueueError::Checkpoint(why_absent(&lake, version).await.unwrap_or(detail)))
             }
-            error => error,
-        }),
+            error => Err(error),
+        },
     }
 }
 
-/// Why there is no checkpoint.
-enum WriteError {
-    /// The table gets none, or the store failed.
-    Final(QueueError),
-    /// The kernel failed, and may say it in words of its own.
-    Kernel(Box<dyn Error + Send + Sync>),
-}
-
-impl<E: Error + Send + Sync + 'static> From<E> for WriteError {
-    fn from(error: E) -> Self {
-        Self::Kernel(Box::new(error))
-    }
-}
+/// Of the queue, or of the kernel, which may say in words of its own that the store failed.
+type AnyError = Box<dyn Error + Send + Sync>;
 
 /// Writes the checkpoint with delta-rs's kernel. Unlike delta-rs's `create_checkpoint`, it doesn't load a whole table to
 /// name its version; it asks whether the table may be written to; and it counts the data files. Called on a thread that
 /// may block.
 fn write_with_kernel(
-    store: Store,
-    prefix: Prefix,
+    lake: &Lake,
+    entries: &Arc<EntriesRead>,
     version: u64,
     options: CheckpointOptions,
-) -> Result<(), WriteError> {
-    let entries = Arc::new(EntriesRead::default());
-    let noting = store.with_objects(|objects| Arc::new(NotesEntries::new(objects, entries.clone())));
-    let lake = Lake::new(&noting, prefix).map_err(WriteError::Final)?;
+) -> Result<(), AnyError> {
     let (engine, table) = (lake.log().engine(None), lake.log().root_url());
     let snapshot = Snapshot::builder_for(table).at_version(version).build(engine.as_ref())?;
     let configuration = snapshot.table_configuration();
-    let protocol = serde_json::from_value(serde_json::to_value(configuration.protocol())?)?;
-    let metadata = serde_json::from_value(serde_json::to_value(configuration.metadata())?)?;
-    Handle::current()
-        .block_on(check_writable(&lake, &protocol, &metadata, options.append_to_existing))
-        .map_err(WriteError::Final)?;
+    let protocol = through_json(configuration.protocol())?;
+    let metadata = through_json(configuration.metadata())?;
+    let writable = check_writable(lake, &protocol, &metadata, options.append_to_existing);
+    Handle::current().block_on(writable)?;
     if snapshot.log_segment().checkpoint_version == Some(version) {
         return Ok(());
     }
-    write_counted(&lake, engine.as_ref(), snapshot, &entries)
+    write_counted(lake, engine.as_ref(), snapshot, entries)
 }
 
 /// Writes the checkpoint of a snapshot, unless it would lack a data file.
@@ -151,10 +145,9 @@ fn write_counted(
     engine: &dyn Engine,
     snapshot: SnapshotRef,
     entries: &Arc<EntriesRead>,
-) -> Result<(), WriteError> {
+) -> Result<(), AnyError> {
     let version = snapshot.version();
-    let base =
-        Handle::current().block_on(base(lake, entries, snapshot.log_segment())).map_err(WriteError::Final)?;
+    let base = Handle::current().block_on(base(lake, entries, snapshot.log_segment()))?;
     let writer = snapshot.create_checkpoint_writer(engine)?;
     let data = writer.checkpoint_data(engine)?;
     let (counted, problem) = (data.state(), Arc::new(OnceLock::new()));
@@ -177,12 +170,7 @@ fn write_counted(
     let path = writer.checkpoint_path()?;
     if let Err(error) = engine.parquet_handler().write_parquet_file(path.clone(), batches) {
         let Some(detail) = problem.get() else { return Err(error.into()) };
-        let detail = format!("{detail}; nothing was written");
-        return Err(WriteError::Final(QueueError::Table {
-            action: "checkpoint",
-            place: lake.describe(),
-            detail,
-        }));
+        return Err(lake.cannot("checkpoint", format!("{detail}; nothing was written")).into());
     }
     let size_bytes = engine.storage_handler().head(&path)?.size;
     let counted = Arc::into_inner(counted)

@@ -30,8 +30,7 @@ impl Admin {
     /// bucket. A listing is asked rather than the bucket's head, whose answer has no body to say why.
     ///
     /// # Errors
-    /// [`StorageError::Unreachable`], [`StorageError::WrongCredentials`], [`StorageError::NoBucket`],
-    /// [`StorageError::Denied`].
+    /// Says which of these isn't so, and what to do about it.
     pub async fn probe(&self, prefix: &Prefix) -> Result<(), StorageError> {
         self.client
             .list_objects_v2()
@@ -50,15 +49,12 @@ impl Admin {
     /// When the store refuses.
     pub async fn create_bucket(&self) -> Result<(), StorageError> {
         let mut request = self.client.create_bucket().bucket(&self.config.bucket);
+        let Config { backend, endpoint, region, .. } = &*self.config;
         // AWS wants the region spelled out everywhere but in us-east-1; other servers don't know theirs.
-        if self.config.backend == Backend::S3
-            && self.config.endpoint.is_none()
-            && self.config.region != "us-east-1"
-        {
+        if *backend == Backend::S3 && endpoint.is_none() && region != "us-east-1" {
+            let place = BucketLocationConstraint::from(region.as_str());
             request = request.create_bucket_configuration(
-                CreateBucketConfiguration::builder()
-                    .location_constraint(BucketLocationConstraint::from(self.config.region.as_str()))
-                    .build(),
+                CreateBucketConfiguration::builder().location_constraint(place).build(),
             );
         }
         match request.send().await {

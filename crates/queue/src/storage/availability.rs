@@ -1,12 +1,8 @@
-//! When the store last answered, and for how long it did not.
+//! When the store last answered, and its outages.
 //!
-//! Somebody who waits for an answer says so ([`Availability::ask`]); every answer on the wire says so too. While
-//! somebody waits and nothing is answered, the store is *silent*, whether requests are on their way, are being
-//! refused for the moment (5xx, 429, 408) or don't get through at all. A silence of more than a second is
-//! kept: who waits for something *of others*, such as a consumer for messages, must not count it, for it says
-//! nothing of them ([`AvailableTime`]).
-//!
-//! A single transfer that takes longer than that, with nothing else answered meanwhile, is a silence as well.
+//! While somebody waits for an answer ([`Availability::ask`]) and none comes, or only "not now" (5xx, 429, 408), the
+//! store has an outage. So has one whose only transfer takes long. Who waits for something of *others*, such as a
+//! consumer for messages, must not count that time ([`AvailableTime`]).
 
 use std::time::Duration;
 
@@ -15,14 +11,14 @@ use serde::{Deserialize, Serialize};
 
 use s3mq_clock::monotonic_ns;
 
-/// A shorter silence is not kept.
-const SHORTEST_NS: u64 = 1_000_000_000;
-/// A silence of this length is told of while it goes on, and is a stall in any result.
-pub const WARN_AFTER: Duration = Duration::from_secs(5);
+/// A shorter outage is not kept.
+const MIN_OUTAGE_NS: u64 = 1_000_000_000;
+/// An outage of this length is warned of while it goes on, and is a stall in any result.
+pub(super) const WARN_AFTER: Duration = Duration::from_secs(5);
 /// Between two looks at a stopwatch that may stand still.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
+const MIN_PAUSE: Duration = Duration::from_millis(20);
 
-/// The silences of one [`super::Store`].
+/// The outages of one [`super::Store`].
 #[derive(Debug, Default)]
 pub struct Availability {
     state: Mutex<State>,
@@ -33,18 +29,18 @@ struct State {
     /// How many wait for an answer.
     asking: u32,
     /// While there are any: since when none has come, in nanoseconds of the monotonic clock.
-    silent_since_ns: u64,
-    /// Whether the silence that is going on was told of.
+    unanswered_since_ns: u64,
+    /// Whether the outage that is going on was warned of.
     is_warned_of: bool,
-    /// What became of the last attempt in it, where any came to an end.
+    /// How the last attempt failed, where none was answered since.
     failure: Option<Failure>,
-    kept: Vec<Silence>,
+    kept: Vec<Outage>,
     kept_ns: u64,
 }
 
-/// How an attempt failed that may heal.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Failure {
+/// How an attempt failed that may be made again.
+#[derive(Debug)]
+pub(super) enum Failure {
     /// No answer came; what the connection said.
     NoAnswer(String),
     /// The answer was this status: "not now".
@@ -53,16 +49,15 @@ pub enum Failure {
 
 /// A span in which the store was asked and did not answer, in nanoseconds of the monotonic clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Silence {
+pub struct Outage {
     /// The answer before it, or the first request that was not answered.
     pub from_ns: u64,
     /// The first answer after it.
     pub until_ns: u64,
 }
 
-impl Silence {
-    /// How long it was.
-    pub fn length(self) -> Duration {
+impl Outage {
+    fn length(self) -> Duration {
         Duration::from_nanos(self.until_ns - self.from_ns)
     }
 }
@@ -79,31 +74,28 @@ pub struct StoreStalls {
 }
 
 impl StoreStalls {
-    /// A longer silence than this is a stall, where commits come this often: ten intervals, at least a second, and
-    /// never more than what is told of.
+    /// A longer outage is a stall, where commits come this often: ten intervals, between a second and five.
     pub fn threshold(commit_interval: Duration) -> Duration {
-        (commit_interval * 10).clamp(Duration::from_nanos(SHORTEST_NS), WARN_AFTER)
+        (commit_interval * 10).clamp(Duration::from_nanos(MIN_OUTAGE_NS), WARN_AFTER)
     }
 }
 
 /// Somebody waits for an answer, until this is dropped.
 #[derive(Debug)]
-pub struct Asking<'a> {
-    availability: &'a Availability,
-}
+pub(super) struct Asking<'a>(&'a Availability);
 
 impl Availability {
     /// From now on, an answer is waited for.
-    pub fn ask(&self) -> Asking<'_> {
+    pub(super) fn ask(&self) -> Asking<'_> {
         self.state.lock().ask(monotonic_ns());
-        Asking { availability: self }
+        Asking(self)
     }
 
     /// The store answered.
     pub(super) fn answered(&self) {
         let ended = self.state.lock().answered(monotonic_ns());
-        if let Some(silence) = ended {
-            tracing::warn!("the store answers again, after {:.1} s", silence.length().as_secs_f64());
+        if let Some(outage) = ended {
+            tracing::warn!("the store answers again, after {:.1} s", outage.length().as_secs_f64());
         }
     }
 
@@ -112,56 +104,55 @@ impl Availability {
         self.state.lock().failure = Some(how);
     }
 
-    /// How the last attempt failed, where none was answered since.
-    pub fn failure(&self) -> Option<Failure> {
-        self.state.lock().failure.clone()
+    /// What the store did instead of answering, and in brackets what the connection said, if it said anything.
+    pub(crate) fn failure(&self) -> (String, String) {
+        match &self.state.lock().failure {
+            Some(Failure::Refused(status)) => {
+                (format!("has answered nothing but status {status}"), String::new())
+            }
+            Some(Failure::NoAnswer(said)) => ("has not answered".to_owned(), format!(" ({said})")),
+            None => ("has not answered".to_owned(), String::new()),
+        }
     }
 
     /// For how long it has not answered, though it was asked.
-    pub fn silence(&self) -> Duration {
-        self.state.lock().silence(monotonic_ns())
+    pub(super) fn outage(&self) -> Duration {
+        self.state.lock().outage(monotonic_ns())
     }
 
-    /// Whether the silence that is going on is still to be told of: once.
-    pub fn take_warning(&self) -> bool {
+    /// Whether the outage that is going on is still to be warned of: once.
+    pub(super) fn take_warning(&self) -> bool {
         !std::mem::replace(&mut self.state.lock().is_warned_of, true)
     }
 
-    /// All silences so far together, with the one that is going on, however short that is as yet.
+    /// All outages so far together, with the one that is going on, however short that is as yet.
     pub fn unanswered(&self) -> Duration {
         self.state.lock().unanswered(monotonic_ns())
     }
 
-    /// The silences of more than `threshold`, with the one that is going on.
+    /// The outages of more than `threshold`, with the one that is going on.
     pub fn stalls(&self, threshold: Duration) -> StoreStalls {
         self.state.lock().stalls(threshold, monotonic_ns())
     }
 
-    /// The silences of more than `threshold` that have ended, without the first `seen`; and how many have ended.
-    pub fn ended_since(&self, seen: usize, threshold: Duration) -> (usize, Vec<Silence>) {
+    /// The outages of more than `threshold` that have ended, without the first `seen`; and how many have ended.
+    pub fn ended_since(&self, seen: usize, threshold: Duration) -> (usize, Vec<Outage>) {
         let state = self.state.lock();
-        let new = state.kept.iter().skip(seen).filter(|silence| silence.length() > threshold);
+        let new = state.kept.iter().skip(seen).filter(|outage| outage.length() > threshold);
         (state.kept.len(), new.copied().collect())
-    }
-}
-
-impl Asking<'_> {
-    /// The answer is there, all of it.
-    pub fn answered(self) {
-        self.availability.answered();
     }
 }
 
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
-        self.availability.state.lock().leave(monotonic_ns());
+        self.0.state.lock().leave(monotonic_ns());
     }
 }
 
 impl State {
     fn ask(&mut self, now_ns: u64) {
         if self.asking == 0 {
-            self.silent_since_ns = now_ns;
+            self.unanswered_since_ns = now_ns;
             self.is_warned_of = false;
         }
         self.asking += 1;
@@ -170,47 +161,44 @@ impl State {
     fn leave(&mut self, now_ns: u64) {
         self.asking -= 1;
         if self.asking == 0 {
-            // Without an answer, where somebody gave up: it was silent all the same.
+            // Without an answer, where somebody gave up: it was an outage all the same.
             self.keep(now_ns);
         }
     }
 
-    /// The silence that this ends, where it was told of.
-    fn answered(&mut self, now_ns: u64) -> Option<Silence> {
-        let was_told = std::mem::take(&mut self.is_warned_of);
+    /// The outage that this ends, where it was warned of.
+    fn answered(&mut self, now_ns: u64) -> Option<Outage> {
+        let was_warned_of = std::mem::take(&mut self.is_warned_of);
         self.failure = None;
         if self.asking == 0 {
             return None;
         }
-        let silence = Silence { from_ns: self.silent_since_ns, until_ns: now_ns };
-        self.keep(now_ns);
-        self.silent_since_ns = now_ns;
-        was_told.then_some(silence)
+        let outage = self.keep(now_ns);
+        self.unanswered_since_ns = now_ns;
+        was_warned_of.then_some(outage)
     }
 
-    fn keep(&mut self, now_ns: u64) {
-        let length_ns = now_ns.saturating_sub(self.silent_since_ns);
-        if length_ns > SHORTEST_NS {
-            self.kept.push(Silence { from_ns: self.silent_since_ns, until_ns: now_ns });
+    fn keep(&mut self, now_ns: u64) -> Outage {
+        let outage = Outage { from_ns: self.unanswered_since_ns, until_ns: now_ns };
+        let length_ns = now_ns.saturating_sub(outage.from_ns);
+        if length_ns > MIN_OUTAGE_NS {
+            self.kept.push(outage);
             self.kept_ns += length_ns;
         }
+        outage
     }
 
-    fn silence_ns(&self, now_ns: u64) -> u64 {
-        if self.asking == 0 { 0 } else { now_ns.saturating_sub(self.silent_since_ns) }
-    }
-
-    fn silence(&self, now_ns: u64) -> Duration {
-        Duration::from_nanos(self.silence_ns(now_ns))
+    fn outage(&self, now_ns: u64) -> Duration {
+        let is_asked = self.asking > 0;
+        Duration::from_nanos(if is_asked { now_ns.saturating_sub(self.unanswered_since_ns) } else { 0 })
     }
 
     fn unanswered(&self, now_ns: u64) -> Duration {
-        Duration::from_nanos(self.kept_ns + self.silence_ns(now_ns))
+        Duration::from_nanos(self.kept_ns) + self.outage(now_ns)
     }
 
     fn stalls(&self, threshold: Duration, now_ns: u64) -> StoreStalls {
-        let going_on = self.silence(now_ns);
-        let lengths = self.kept.iter().map(|silence| silence.length()).chain([going_on]);
+        let lengths = self.kept.iter().map(|outage| outage.length()).chain([self.outage(now_ns)]);
         let mut stalls = StoreStalls::default();
         for length in lengths.filter(|&length| length > threshold) {
             stalls.count += 1;
@@ -221,26 +209,27 @@ impl State {
     }
 }
 
-/// Time in which the store answers: a stopwatch that stands still while it does not. No more than `most` is
-/// left out, so that it goes on in the end whatever the store does.
+/// Time in which the store answers: a stopwatch that stands still while it does not. No more than a maximum is left
+/// out, so that it goes on in the end whatever the store does.
 #[derive(Clone, Copy, Debug)]
 pub struct AvailableTime<'a> {
     availability: &'a Availability,
-    most: Duration,
+    max_left_out: Duration,
     began_ns: u64,
     unanswered_before: Duration,
 }
 
 impl<'a> AvailableTime<'a> {
-    pub(super) fn begin(availability: &'a Availability, most: Duration) -> Self {
-        Self { availability, most, began_ns: monotonic_ns(), unanswered_before: availability.unanswered() }
+    pub(super) fn begin(availability: &'a Availability, max_left_out: Duration) -> Self {
+        let unanswered_before = availability.unanswered();
+        Self { availability, max_left_out, began_ns: monotonic_ns(), unanswered_before }
     }
 
     /// How much has gone by.
     pub fn elapsed(&self) -> Duration {
         let passed = Duration::from_nanos(monotonic_ns() - self.began_ns);
         let unanswered = self.availability.unanswered().saturating_sub(self.unanswered_before);
-        passed.saturating_sub(unanswered.min(self.most))
+        passed.saturating_sub(unanswered.min(self.max_left_out))
     }
 
     /// Waits until this much has gone by.
@@ -250,8 +239,8 @@ impl<'a> AvailableTime<'a> {
             if left.is_zero() {
                 return;
             }
-            // In a silence, what is left may be next to nothing for long.
-            tokio::time::sleep(left.max(SHORTEST_PAUSE)).await;
+            // In an outage, what is left may be next to nothing for long.
+            tokio::time::sleep(left.max(MIN_PAUSE)).await;
         }
     }
 }
@@ -267,27 +256,27 @@ mod tests {
     }
 
     #[test]
-    fn only_time_in_which_somebody_waits_is_silence() {
+    fn only_time_in_which_somebody_waits_is_an_outage() {
         let mut state = State::default();
-        assert_eq!(state.silence(100 * SECOND), Duration::ZERO);
+        assert_eq!(state.outage(100 * SECOND), Duration::ZERO);
         state.ask(100 * SECOND);
-        assert_eq!(state.silence(103 * SECOND), seconds(3));
-        assert_eq!(state.answered(103 * SECOND), None, "nobody was told of it");
+        assert_eq!(state.outage(103 * SECOND), seconds(3));
+        assert_eq!(state.answered(103 * SECOND), None, "nobody was warned of it");
         state.leave(103 * SECOND);
         // An hour in which nothing is asked.
         state.ask(3_703 * SECOND);
         assert_eq!(state.unanswered(3_703 * SECOND), seconds(3));
-        assert_eq!(state.kept, [Silence { from_ns: 100 * SECOND, until_ns: 103 * SECOND }]);
+        assert_eq!(state.kept, [Outage { from_ns: 100 * SECOND, until_ns: 103 * SECOND }]);
     }
 
     #[test]
-    fn any_answer_ends_the_silence_of_all_who_wait() {
+    fn any_answer_ends_the_outage_of_all_who_wait() {
         let mut state = State::default();
         state.ask(0);
         state.ask(5 * SECOND);
         state.answered(6 * SECOND);
         state.leave(6 * SECOND);
-        assert_eq!(state.silence(8 * SECOND), seconds(2), "the other one still waits");
+        assert_eq!(state.outage(8 * SECOND), seconds(2), "the other one still waits");
         assert_eq!(state.unanswered(8 * SECOND), seconds(8), "the one that is going on counts");
         state.answered(8 * SECOND + SECOND / 2);
         let stalls = state.stalls(seconds(4), 9 * SECOND);
@@ -307,16 +296,16 @@ mod tests {
     }
 
     #[test]
-    fn whoever_gives_up_leaves_the_silence_behind() {
+    fn whoever_gives_up_leaves_the_outage_behind() {
         let mut state = State::default();
         state.ask(0);
         state.leave(7 * SECOND);
         assert_eq!(state.unanswered(7 * SECOND), seconds(7));
-        assert_eq!(state.silence(9 * SECOND), Duration::ZERO);
+        assert_eq!(state.outage(9 * SECOND), Duration::ZERO);
     }
 
     #[test]
-    fn a_stall_is_ten_intervals_and_whatever_is_told_of_is_one() {
+    fn a_stall_is_ten_intervals_and_whatever_is_warned_of_is_one() {
         assert_eq!(StoreStalls::threshold(Duration::from_millis(10)), seconds(1));
         assert_eq!(StoreStalls::threshold(Duration::from_millis(300)), seconds(3));
         assert_eq!(StoreStalls::threshold(seconds(1)), WARN_AFTER);
@@ -326,9 +315,9 @@ mod tests {
     #[test]
     fn time_without_answers_does_not_count_up_to_a_limit() {
         let availability = Availability::default();
-        let clock = |most| AvailableTime {
+        let clock = |max_left_out| AvailableTime {
             availability: &availability,
-            most,
+            max_left_out,
             began_ns: 0,
             unanswered_before: Duration::ZERO,
         };

@@ -1,18 +1,15 @@
-//! Counts every attempt that goes onto the wire, beneath both clients' retries.
+//! Counts every attempt on the wire, beneath both clients' retries.
 //!
-//! `object_store` sends through [`CountingConnector`], the AWS SDK reports through
-//! [`CountingInterceptor`]; both sort an attempt by what it is for ([`Purpose`]), from nothing but its
-//! method, path, query and status. Bodies are counted by their declared length: a transfer that breaks
-//! off halfway counts as whole. Headers and TLS are not counted.
+//! `object_store` sends through [`CountingConnector`], the AWS SDK reports through [`CountingInterceptor`]. Bodies are
+//! counted by their declared length: a transfer that breaks off halfway counts as whole. Headers and TLS are not counted.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use aws_sdk_s3::config::interceptors::FinalizerInterceptorContextRef;
 use aws_sdk_s3::config::{ConfigBag, Intercept, RuntimeComponents};
 use aws_sdk_s3::error::BoxError;
-use http::header::{CONTENT_LENGTH, DATE, SERVER};
+use http::header::{CONTENT_LENGTH, DATE, HeaderName, SERVER};
 use object_store::ClientOptions;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
@@ -22,88 +19,23 @@ use serde::{Deserialize, Serialize};
 
 use super::availability::{Availability, Failure};
 use super::error::{element, one_line};
+use super::purpose::Purpose;
 use super::retry::{self, Outcome};
-use super::store_clock::{OffsetBounds, StoreClock};
+use super::store_clock::OffsetBounds;
 
-/// What an attempt is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Purpose {
-    /// PUT of anything outside `_delta_log`: a data file, or a probe.
-    DataPut,
-    /// PUT of a log entry.
-    CommitPut,
-    /// GET of a log entry that was there.
-    CommitGetHit,
-    /// GET of a log entry that was not (yet) there.
-    CommitGetMiss,
-    /// GET of anything outside `_delta_log`.
-    DataGet,
-    /// A listing.
-    List,
-    /// Reading or writing checkpoints and `_last_checkpoint`.
-    Checkpoint,
-    /// DELETE, or POST of many deletions.
-    Delete,
-    /// Everything else: HEAD, bucket operations, multipart uploads.
-    Other,
-}
-
-impl Purpose {
-    /// All purposes, in the order of their counters.
-    pub const ALL: [Self; 9] = [
-        Self::DataPut,
-        Self::CommitPut,
-        Self::CommitGetHit,
-        Self::CommitGetMiss,
-        Self::DataGet,
-        Self::List,
-        Self::Checkpoint,
-        Self::Delete,
-        Self::Other,
-    ];
-
-    fn of(method: &str, path: &str, query: Option<&str>, status: Option<u16>) -> Self {
-        let query = query.unwrap_or_default();
-        let in_log = path.contains("/_delta_log/");
-        let is_entry = in_log && path.ends_with(".json") && !path.ends_with(".compacted.json");
-        match method {
-            "GET" if query.contains("list-type=2") => Self::List,
-            "GET" if is_entry && status == Some(404) => Self::CommitGetMiss,
-            "GET" if is_entry => Self::CommitGetHit,
-            "PUT" if is_entry => Self::CommitPut,
-            "GET" | "PUT" if in_log => Self::Checkpoint,
-            "GET" => Self::DataGet,
-            "PUT" if query.is_empty() || query.starts_with("x-id=") => Self::DataPut,
-            "DELETE" => Self::Delete,
-            "POST" if query.starts_with("delete") => Self::Delete,
-            _ => Self::Other,
-        }
-    }
-}
-
+/// What is known of one [`super::Store`] from what its clients sent and received.
 #[derive(Debug, Default)]
-struct Counter {
-    attempts: AtomicU64,
-    failed: AtomicU64,
-    bytes_sent: AtomicU64,
-    bytes_received: AtomicU64,
-}
-
-/// The counters of one [`super::Store`], shared by its clients.
-#[derive(Debug, Default)]
-pub struct RequestCounts {
-    by_purpose: [Counter; Purpose::ALL.len()],
-    /// What the store calls itself in its answers.
-    server: OnceLock<String>,
-    /// What their dates say of its clock.
-    clock: Mutex<OffsetBounds>,
-    /// When they came.
-    availability: Availability,
+pub(super) struct RequestCounts {
+    pub(super) requests: Mutex<Requests>,
+    /// The `Server` header of the first answer that had one.
+    pub(super) server: OnceLock<String>,
+    /// What the dates of the answers say of the store's clock.
+    pub(super) clock: Mutex<OffsetBounds>,
+    pub(super) availability: Availability,
 }
 
 impl RequestCounts {
-    /// `status` is `None` where no answer came.
+    /// Counts an attempt, and gives what it was for. `status` is `None` where no answer came.
     fn record(
         &self,
         method: &str,
@@ -112,69 +44,36 @@ impl RequestCounts {
         status: Option<u16>,
         sent: u64,
         received: u64,
-    ) {
-        let purpose = Purpose::of(method, path, query, status);
-        let counter = &self.by_purpose[purpose as usize];
+    ) -> Purpose {
         match status {
             // No answer: whoever sent it knows why.
             None => {}
             Some(status @ (408 | 429 | 500..)) => self.availability.failed(Failure::Refused(status)),
             Some(_) => self.availability.answered(),
         }
-        counter.attempts.fetch_add(1, Relaxed);
         // An absent object and a condition that does not hold are answers, not failures.
-        if !matches!(status, Some(200..=399 | 404 | 412)) {
-            counter.failed.fetch_add(1, Relaxed);
-        }
-        counter.bytes_sent.fetch_add(sent, Relaxed);
-        counter.bytes_received.fetch_add(received, Relaxed);
+        let failed = u64::from(!matches!(status, Some(200..=399 | 404 | 412)));
+        let purpose = Purpose::of(method, path, query, status);
+        let row = RequestRow { purpose, attempts: 1, failed, bytes_sent: sent, bytes_received: received };
+        self.requests.lock().add_row(row);
+        purpose
     }
 
-    /// When the store last answered, and for how long it did not.
-    pub fn availability(&self) -> &Availability {
-        &self.availability
-    }
-
-    /// The store's clock against ours, as far as the answers tell.
-    pub fn store_clock(&self) -> Option<StoreClock> {
-        self.clock.lock().estimate()
-    }
-
-    /// Takes in what an answer's headers tell of the store.
+    /// Takes in what an answer's headers say of the store.
     fn look_at(&self, headers: &http::HeaderMap, asked_us: i64) {
-        let text = |name| headers.get(name).and_then(|value: &http::HeaderValue| value.to_str().ok());
         if self.server.get().is_none()
-            && let Some(server) = text(SERVER)
+            && let Some(server) = text(headers, SERVER)
         {
             let _ = self.server.set(server.to_owned());
         }
-        if let Some(date) = text(DATE) {
+        if let Some(date) = text(headers, DATE) {
             self.clock.lock().observe(date, asked_us, s3mq_clock::wall_us());
         }
     }
+}
 
-    /// The `Server` header of the first answer that had one.
-    pub fn server(&self) -> Option<&str> {
-        self.server.get().map(String::as_str)
-    }
-
-    /// The counts as they stand.
-    pub fn snapshot(&self) -> Requests {
-        Requests {
-            rows: Purpose::ALL
-                .iter()
-                .zip(&self.by_purpose)
-                .map(|(&purpose, counter)| RequestRow {
-                    purpose,
-                    attempts: counter.attempts.load(Relaxed),
-                    failed: counter.failed.load(Relaxed),
-                    bytes_sent: counter.bytes_sent.load(Relaxed),
-                    bytes_received: counter.bytes_received.load(Relaxed),
-                })
-                .filter(|row| row.attempts > 0)
-                .collect(),
-        }
-    }
+fn text(headers: &http::HeaderMap, name: HeaderName) -> Option<&str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
 }
 
 /// How many attempts of each purpose were sent; purposes without any are left out.
@@ -208,31 +107,35 @@ impl Requests {
 
     /// What has been sent since `earlier`, an older reading of the same counters.
     pub fn since(&self, earlier: &Self) -> Self {
-        let before = |purpose| earlier.rows.iter().find(|row| row.purpose == purpose);
-        let rows = self.rows.iter().map(|row| match before(row.purpose) {
-            Some(old) => RequestRow {
-                purpose: row.purpose,
-                attempts: row.attempts - old.attempts,
-                failed: row.failed - old.failed,
-                bytes_sent: row.bytes_sent - old.bytes_sent,
-                bytes_received: row.bytes_received - old.bytes_received,
-            },
-            None => *row,
-        });
-        Self { rows: rows.filter(|row| row.attempts > 0).collect() }
+        let mut since = self.clone();
+        for row in &mut since.rows {
+            if let Some(old) = earlier.rows.iter().find(|old| old.purpose == row.purpose) {
+                row.attempts -= old.attempts;
+                row.failed -= old.failed;
+                row.bytes_sent -= old.bytes_sent;
+                row.bytes_received -= old.bytes_received;
+            }
+        }
+        since.rows.retain(|row| row.attempts > 0);
+        since
     }
 
     /// Adds what was counted elsewhere to these.
     pub fn add(&mut self, other: &Self) {
-        for row in &other.rows {
-            match self.rows.iter_mut().find(|mine| mine.purpose == row.purpose) {
-                Some(mine) => {
-                    mine.attempts += row.attempts;
-                    mine.failed += row.failed;
-                    mine.bytes_sent += row.bytes_sent;
-                    mine.bytes_received += row.bytes_received;
-                }
-                None => self.rows.push(*row),
+        other.rows.iter().for_each(|row| self.add_row(*row));
+    }
+
+    fn add_row(&mut self, row: RequestRow) {
+        match self.rows.iter_mut().find(|mine| mine.purpose == row.purpose) {
+            Some(mine) => {
+                mine.attempts += row.attempts;
+                mine.failed += row.failed;
+                mine.bytes_sent += row.bytes_sent;
+                mine.bytes_received += row.bytes_received;
+            }
+            None => {
+                let place = self.rows.partition_point(|mine| mine.purpose < row.purpose);
+                self.rows.insert(place, row);
             }
         }
     }
@@ -241,29 +144,16 @@ impl Requests {
     pub fn total(&self) -> u64 {
         self.rows.iter().map(|row| row.attempts).sum()
     }
-
-    /// Attempts that failed, of all purposes.
-    pub fn failed(&self) -> u64 {
-        self.rows.iter().map(|row| row.failed).sum()
-    }
 }
 
 /// Builds `object_store`'s usual HTTP client with a counter in front.
 #[derive(Debug)]
-pub(super) struct CountingConnector {
-    counts: Arc<RequestCounts>,
-}
-
-impl CountingConnector {
-    pub(super) fn new(counts: Arc<RequestCounts>) -> Self {
-        Self { counts }
-    }
-}
+pub(super) struct CountingConnector(pub(super) Arc<RequestCounts>);
 
 impl HttpConnector for CountingConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let inner = ReqwestConnector::default().connect(options)?;
-        Ok(HttpClient::new(CountingService { inner, counts: self.counts.clone() }))
+        Ok(HttpClient::new(CountingService { inner, counts: self.0.clone() }))
     }
 }
 
@@ -283,20 +173,21 @@ impl HttpService for CountingService {
         let (status, received) = match &response {
             Ok(response) => {
                 self.counts.look_at(response.headers(), asked_us);
-                (Some(response.status().as_u16()), content_length(response.headers()))
+                let length = text(response.headers(), CONTENT_LENGTH).and_then(|length| length.parse().ok());
+                (Some(response.status().as_u16()), length.unwrap_or(0))
             }
             Err(error) => {
                 self.counts.availability.failed(Failure::NoAnswer(one_line(error)));
                 (None, 0)
             }
         };
-        self.counts.record(method.as_str(), uri.path(), uri.query(), status, sent, received);
+        let purpose = self.counts.record(method.as_str(), uri.path(), uri.query(), status, sent, received);
         retry::note(Outcome { status, ..Outcome::default() });
-        // Answered 200, whatever became of each key.
-        let is_deletion =
-            method == http::Method::POST && uri.query().is_some_and(|query| query.starts_with("delete"));
         match response {
-            Ok(response) if is_deletion || response.status().as_u16() >= 400 => with_code(response).await,
+            // A deletion of many keys is answered 200, whatever became of each.
+            Ok(response) if purpose == Purpose::Delete || response.status().as_u16() >= 400 => {
+                with_code(response).await
+            }
             response => response,
         }
     }
@@ -306,38 +197,16 @@ impl HttpService for CountingService {
 async fn with_code(response: HttpResponse) -> Result<HttpResponse, HttpError> {
     let status = Some(response.status().as_u16());
     let (parts, body) = response.into_parts();
-    let body = match body.bytes().await {
-        Ok(body) => body,
-        Err(error) => {
-            // Nothing is known of an answer that broke off.
-            retry::note(Outcome::default());
-            return Err(error);
-        }
-    };
+    // Nothing is known of an answer that broke off.
+    let body = body.bytes().await.inspect_err(|_| retry::note(Outcome::default()))?;
     let code = element(&String::from_utf8_lossy(&body), "Code").map(str::to_owned);
     retry::note(Outcome { status, code, is_cut_off: false });
     Ok(HttpResponse::from_parts(parts, body.into()))
 }
 
-fn content_length(headers: &http::HeaderMap) -> u64 {
-    headers
-        .get(CONTENT_LENGTH)
-        .and_then(|value| value.to_str().ok())
-        .and_then(|value| value.parse().ok())
-        .unwrap_or(0)
-}
-
 /// Counts the attempts of the AWS SDK's client.
 #[derive(Debug)]
-pub(super) struct CountingInterceptor {
-    counts: Arc<RequestCounts>,
-}
-
-impl CountingInterceptor {
-    pub(super) fn new(counts: Arc<RequestCounts>) -> Self {
-        Self { counts }
-    }
-}
+pub(super) struct CountingInterceptor(pub(super) Arc<RequestCounts>);
 
 #[aws_smithy_runtime_api::client::interceptors::dyn_dispatch_hint]
 impl Intercept for CountingInterceptor {
@@ -355,18 +224,12 @@ impl Intercept for CountingInterceptor {
             && let Ok(uri) = request.uri().parse::<http::Uri>()
         {
             let sent = request.body().content_length().unwrap_or(0);
-            let (status, received) = match context.response() {
-                Some(response) => (
-                    Some(response.status().as_u16()),
-                    response
-                        .headers()
-                        .get("content-length")
-                        .and_then(|value| value.parse().ok())
-                        .unwrap_or(0),
-                ),
-                None => (None, 0),
-            };
-            self.counts.record(request.method(), uri.path(), uri.query(), status, sent, received);
+            let response = context.response();
+            let status = response.map(|response| response.status().as_u16());
+            let received = response
+                .and_then(|response| response.headers().get("content-length")?.parse().ok())
+                .unwrap_or(0);
+            self.0.record(request.method(), uri.path(), uri.query(), status, sent, received);
         }
         Ok(())
     }
@@ -377,39 +240,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attempts_are_sorted_by_what_they_are_for() {
-        let entry = "/bucket/q/_delta_log/00000000000000000007.json";
-        for (method, path, query, status, purpose) in [
-            ("PUT", "/bucket/q/part-1.parquet", None, Some(200), Purpose::DataPut),
-            ("PUT", entry, None, Some(412), Purpose::CommitPut),
-            ("GET", entry, None, Some(200), Purpose::CommitGetHit),
-            ("GET", entry, None, Some(404), Purpose::CommitGetMiss),
-            ("GET", "/bucket/q/part-1.parquet", None, Some(200), Purpose::DataGet),
-            ("GET", "/bucket", Some("list-type=2&prefix=q"), Some(200), Purpose::List),
-            ("GET", "/bucket/q/_delta_log/_last_checkpoint", None, Some(404), Purpose::Checkpoint),
-            (
-                "PUT",
-                "/bucket/q/_delta_log/00000000000000000007.checkpoint.parquet",
-                None,
-                Some(200),
-                Purpose::Checkpoint,
-            ),
-            ("POST", "/bucket", Some("delete"), Some(200), Purpose::Delete),
-            ("HEAD", "/bucket", None, Some(200), Purpose::Other),
-            ("PUT", "/bucket/q/part", Some("partNumber=1&uploadId=x"), Some(200), Purpose::Other),
-        ] {
-            assert_eq!(Purpose::of(method, path, query, status), purpose, "{method} {path}");
-        }
-    }
-
-    #[test]
-    fn refusals_are_answers_and_silence_is_a_failure() {
+    fn refusals_are_answers_and_none_at_all_is_a_failure() {
         let counts = RequestCounts::default();
         for status in [Some(200), Some(412), Some(404), Some(503), None] {
             counts.record("PUT", "/b/q/_delta_log/1.json", None, status, 10, 0);
         }
-        let requests = counts.snapshot();
-        assert_eq!((requests.total(), requests.failed()), (5, 2));
+        let requests = counts.requests.lock().clone();
+        assert_eq!((requests.total(), requests.rows[0].failed), (5, 2));
         assert_eq!(requests.attempts(Purpose::CommitPut), 5);
         assert_eq!(requests.rows[0].bytes_sent, 50);
     }

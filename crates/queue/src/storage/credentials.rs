@@ -1,8 +1,5 @@
-//! One credentials provider for both clients.
-//!
-//! The AWS SDK's chain finds and refreshes credentials; [`ForObjectStore`] hands what it found to
-//! `object_store`, which has a chain of its own that we do not use: two chains could find two
-//! identities.
+//! One credentials provider for both clients: [`ForObjectStore`] hands what the AWS SDK's chain finds to
+//! `object_store`, whose own chain could find another identity.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -32,7 +29,12 @@ pub(super) async fn provider(config: &Config) -> Result<SharedCredentialsProvide
             provider
                 .provide_credentials()
                 .await
-                .map_err(|error| StorageError::NoCredentials { detail: super::one_line(&error) })?;
+                .map_err(|error| {
+                    StorageError::Other(format!(
+                        "no AWS credentials found ({}); set AWS_S3_ACCESS_KEY and AWS_S3_SECRET_ACCESS_KEY, or a profile",
+                        super::one_line(&error)
+                    ))
+                })?;
             Ok(provider)
         }
     }

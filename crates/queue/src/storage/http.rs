@@ -1,11 +1,6 @@
-//! The HTTP beneath both clients: straight to the endpoint, and the same certificates believed.
-//!
-//! Either kind of client would go through the proxies of the environment. A store is measured without: [`options`]
-//! and [`direct`] say so to each.
-//!
-//! The SDK's own HTTP client can't skip the check of a certificate, so where anything but the system's authorities
-//! is asked for, the SDK sends its requests through `object_store`'s kind of client ([`Borrowed`]): one setting, one
-//! meaning. Otherwise the SDK keeps its own, which `s3mq layers` compares.
+//! The HTTP beneath both clients: straight to the endpoint, without the environment's proxies, and with the same
+//! certificates believed. The SDK's own client, which `s3mq layers` compares, can't skip the check of a certificate:
+//! except with the system's authorities, the SDK sends through `object_store`'s kind of client ([`Borrowed`]).
 
 use std::sync::Arc;
 
@@ -41,10 +36,7 @@ pub enum Trust {
 }
 
 impl Trust {
-    /// The authorities beside the system's.
-    ///
-    /// # Errors
-    /// What is wrong with the file.
+    /// The authorities beside the system's, or what is wrong with the file.
     pub(super) fn authorities(&self) -> Result<Vec<Certificate>, String> {
         let Self::Also(pem) = self else {
             return Ok(Vec::new());

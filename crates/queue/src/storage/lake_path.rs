@@ -96,17 +96,13 @@ impl FromStr for LakePath {
         let Some((scheme, rest)) = text.split_once("://") else {
             return Ok(Self { bucket: None, prefix: text.parse()? });
         };
-        if !matches!(scheme, "s3" | "s3a") {
-            return Err(format!("`{text}` is not an S3 location; give s3://BUCKET/PATH"));
-        }
-        let (bucket, path) = rest.split_once('/').unwrap_or((rest, ""));
-        if bucket.is_empty() {
-            return Err(format!("`{text}` has no bucket; give s3://BUCKET/PATH"));
-        }
-        if path.is_empty() {
-            return Err(format!("`{text}` has no path below the bucket; give s3://BUCKET/PATH"));
-        }
-        Ok(Self { bucket: Some(bucket.to_owned()), prefix: path.parse()? })
+        let problem = match rest.split_once('/').unwrap_or((rest, "")) {
+            _ if !matches!(scheme, "s3" | "s3a") => "is not an S3 location",
+            ("", _) => "has no bucket",
+            (_, "") => "has no path below the bucket",
+            (bucket, path) => return Ok(Self { bucket: Some(bucket.to_owned()), prefix: path.parse()? }),
+        };
+        Err(format!("`{text}` {problem}; give s3://BUCKET/PATH"))
     }
 }
 

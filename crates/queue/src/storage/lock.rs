@@ -1,17 +1,13 @@
-//! Keeps two benches off one prefix.
+//! Keeps two benches off one prefix by an object with a heartbeat; against accidents, not against a bench that sleeps
+//! through its own staleness.
 //!
-//! The lock is an object with a heartbeat: created with `If-None-Match: *`, rewritten every
-//! [`HEARTBEAT`] with `If-Match`, deleted at the end. One whose heartbeat is older than [`STALE_AFTER`]
-//! belonged to a bench that was killed, and is taken over, again with `If-Match`, so that of two that
-//! try only one succeeds. Ages are told by the store's own clock (the lock's last modification against
-//! that of an object written just now), never by comparing two hosts' clocks.
-//!
-//! It guards against accidents, not against a bench that sleeps through its own staleness.
+//! Created, rewritten and taken over conditionally, so that of two that try only one succeeds. Its age is that of its
+//! last modification by the store's own clock, never by comparing two hosts' clocks.
 
 use std::time::Duration;
 
 use object_store::path::Path;
-use object_store::{GetResult, ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion};
+use object_store::{Error, GetResult, ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
@@ -40,17 +36,14 @@ impl PrefixLock {
     /// Takes the lock of `prefix`. `holder` says who holds it, for the message that others see.
     ///
     /// # Errors
-    /// [`StorageError::Locked`] when another bench holds it; else what the store said.
+    /// When another bench holds it; else what the store said.
     pub async fn acquire(store: &Store, prefix: &Prefix, holder: &str) -> Result<Self, StorageError> {
         let key = prefix.join(BENCH_LOCK);
         // Told apart from anybody else's, so that one whose answer was lost is known again.
         let body = PutPayload::from(format!("{holder}, {}", Uuid::new_v4()));
         let version = match put(store, &key, &body, PutMode::Create).await {
-            Ok(version) => version,
-            Err(object_store::Error::AlreadyExists { .. }) => take_over(store, prefix, &key, &body).await?,
-            Err(error) => {
-                return Err(StorageError::Other(format!("cannot lock {key}: {}", one_line(&error))));
-            }
+            Err(Error::AlreadyExists { .. }) => take_over(store, prefix, &key, &body).await?,
+            created => created.map_err(|error| cannot_lock(&key, &one_line(&error)))?,
         };
         let heartbeat = tokio::spawn(keep(store.clone(), key.clone(), body, version));
         Ok(Self { store: store.clone(), key, heartbeat })
@@ -87,37 +80,38 @@ async fn take_over(
     key: &Path,
     body: &PutPayload,
 ) -> Result<UpdateVersion, StorageError> {
-    let other =
-        |error: object_store::Error| StorageError::Other(format!("cannot lock {key}: {}", one_line(&error)));
+    let failed = |error: Error| cannot_lock(key, &one_line(&error));
     let current = match store.objects().get(key).await {
-        Ok(current) => current,
         // Released between our two requests; whoever comes first now has it.
-        Err(object_store::Error::NotFound { .. }) => {
-            return put(store, key, body, PutMode::Create).await.map_err(other);
+        Err(Error::NotFound { .. }) => {
+            return put(store, key, body, PutMode::Create).await.map_err(failed);
         }
-        Err(error) => return Err(other(error)),
+        current => current.map_err(failed)?,
     };
     let seen = version_of(&current);
     let modified = current.meta.last_modified.timestamp();
-    let holder = current.bytes().await.map_err(other)?;
+    let holder = current.bytes().await.map_err(failed)?;
     if is_ours(&holder, body) {
         return Ok(seen);
     }
     if !is_lock(&holder) {
+        let foreign = "an object is there that s3mq didn't write; give another --prefix";
+        return Err(cannot_lock(key, foreign));
+    }
+    let age = store_now(store, prefix).await.map_err(failed)? - modified;
+    let max_age = STALE_AFTER.as_secs();
+    if age < max_age as i64 {
+        let holder = String::from_utf8_lossy(&holder);
         return Err(StorageError::Other(format!(
-            "cannot lock {key}: an object is there that s3mq didn't write; give another --prefix"
+            "another bench uses {prefix} ({holder}); choose another --prefix, or wait {max_age} s if it was killed"
         )));
     }
-    let age = store_now(store, prefix).await.map_err(other)? - modified;
-    if age < STALE_AFTER.as_secs() as i64 {
-        return Err(StorageError::Locked {
-            prefix: prefix.to_string(),
-            holder: String::from_utf8_lossy(&holder).into_owned(),
-            wait_seconds: STALE_AFTER.as_secs(),
-        });
-    }
     tracing::warn!("taking over the lock {key}, whose holder has not been heard of for {age} s");
-    put(store, key, body, PutMode::Update(seen)).await.map_err(other)
+    put(store, key, body, PutMode::Update(seen)).await.map_err(failed)
+}
+
+fn cannot_lock(key: &Path, detail: &str) -> StorageError {
+    StorageError::Other(format!("cannot lock {key}: {detail}"))
 }
 
 fn version_of(lock: &GetResult) -> UpdateVersion {
@@ -158,7 +152,7 @@ async fn keep(store: Store, key: Path, body: PutPayload, mut version: UpdateVers
     loop {
         tokio::time::sleep(HEARTBEAT).await;
         let renewed = match put(&store, &key, &body, PutMode::Update(version.clone())).await {
-            Err(object_store::Error::Precondition { .. } | object_store::Error::AlreadyExists { .. }) => {
+            Err(Error::Precondition { .. } | Error::AlreadyExists { .. }) => {
                 still_ours(&store, &key, &body).await
             }
             renewed => renewed.map(Some),

@@ -1,15 +1,12 @@
-//! What the queue depends on, tried out before anything is measured.
-//!
-//! A queue over Delta is only as good as the store's conditional PUT: where `If-None-Match: *` is
-//! ignored, two producers silently overwrite each other's commits. So each assumption is tested on
-//! the store itself, below the prefix that will be used, and what was written is deleted again.
+//! What the queue depends on, tried out below the prefix before anything is measured: where `If-None-Match: *` is
+//! ignored, two producers silently overwrite each other's commits. What was written is deleted again.
 
 use std::future::Future;
 use std::time::Duration;
 
 use futures::{FutureExt, StreamExt, TryStreamExt, future};
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
+use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
 use uuid::Uuid;
 
 use super::error::StorageError;
@@ -19,135 +16,89 @@ use s3mq_clock::monotonic_ns;
 
 /// The directory below a prefix where a store is tried out; each try has a UUID in it.
 pub(crate) const PREFLIGHT: &str = ".s3mq-preflight";
+/// Between two attempts at one request.
+const PAUSE: Duration = Duration::from_millis(100);
 
-/// One assumption that held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Check {
-    /// The store answers, knows the credentials, and has the bucket.
-    Bucket,
-    /// A PUT with `If-None-Match: *` of a new key succeeds.
-    ConditionalPut,
-    /// The same PUT again is refused.
-    ConditionHeld,
-    /// The object is listed at once.
-    Listed,
-    /// It reads back as written.
-    ReadBack,
-    /// A key that isn't there is answered "not found".
-    AbsentGet,
-    /// It can be deleted.
-    Deleted,
-}
-
-impl Check {
-    /// What was found to be so, in words.
-    pub fn text(self) -> &'static str {
-        match self {
-            Self::Bucket => "the store answers, the credentials work, the bucket is there",
-            Self::ConditionalPut => "PUT with If-None-Match: * creates an object",
-            Self::ConditionHeld => "the same PUT again is refused, the object is unchanged",
-            Self::Listed => "the object is listed at once",
-            Self::ReadBack => "GET returns what was written",
-            Self::AbsentGet => "GET of an absent key says so",
-            Self::Deleted => "DELETE works",
-        }
-    }
-}
-
-/// What a store turned out to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Traits {
-    /// The bucket is versioned: what is deleted stays as an old version behind a delete marker.
-    pub is_versioned: bool,
-}
-
-/// Tries out each assumption below `prefix`, telling `report` of each that holds.
+/// Tries out each assumption below `prefix`, and reports in words each that holds. Gives whether the bucket is
+/// versioned: what is deleted stays as an old version behind a delete marker.
 ///
 /// # Errors
 /// The first assumption that doesn't hold.
 pub async fn preflight(
     store: &Store,
     prefix: &Prefix,
-    mut report: impl FnMut(Check),
-) -> Result<Traits, StorageError> {
-    let start_ns = monotonic_ns();
+    mut report: impl FnMut(&'static str),
+) -> Result<bool, StorageError> {
+    let started_ns = monotonic_ns();
+    let is_late = || Duration::from_nanos(monotonic_ns() - started_ns) > store.config().retry_timeout;
     while let Err(error) = store.admin().probe(prefix).await {
         // One that can't be reached isn't waited for: its address may be wrong.
-        if !error.is_failing() || is_late(store, start_ns) {
+        if !matches!(error, StorageError::Failing(_)) || is_late() {
             return Err(error);
         }
         tokio::time::sleep(PAUSE).await;
     }
-    report(Check::Bucket);
+    report("the store answers, the credentials work, the bucket is there");
 
     let directory = prefix.child(PREFLIGHT);
     let key = directory.path().clone().join(Uuid::new_v4().to_string());
     let result = try_out(store, &directory, &key, &mut report).await;
     let deleted = store.objects().delete(&key).await;
-    let traits = result?;
+    let is_versioned = result?;
     deleted.map_err(|error| refused(store, "DELETE", error))?;
-    report(Check::Deleted);
-    Ok(traits)
-}
-
-/// Between two attempts at one request.
-const PAUSE: Duration = Duration::from_millis(100);
-
-fn is_late(store: &Store, start_ns: u64) -> bool {
-    Duration::from_nanos(monotonic_ns() - start_ns) > store.config().retry_timeout
+    report("DELETE works");
+    Ok(is_versioned)
 }
 
 async fn try_out(
     store: &Store,
     directory: &Prefix,
     key: &Path,
-    report: &mut impl FnMut(Check),
-) -> Result<Traits, StorageError> {
-    let objects = store.objects().as_ref();
+    report: &mut impl FnMut(&'static str),
+) -> Result<bool, StorageError> {
+    let (objects, place) = (store.objects().as_ref(), store.config().describe());
+    let refused = |what| move |error| refused(store, what, error);
     match create(objects, key, "first").await {
         // The key is nobody else's: the answer to an earlier attempt was lost.
-        Ok(()) | Err(object_store::Error::AlreadyExists { .. }) => report(Check::ConditionalPut),
-        Err(error) => return Err(refused(store, "PUT with If-None-Match: *", error)),
+        Ok(()) | Err(Error::AlreadyExists { .. }) => report("PUT with If-None-Match: * creates an object"),
+        Err(error) => return Err(refused("PUT with If-None-Match: *")(error)),
     }
 
     let again = create(objects, key, "second").await;
     // Whatever the answer says, it is the object that counts.
-    let kept = objects.get(key).await.map_err(|error| refused(store, "GET", error))?;
+    let kept = objects.get(key).await.map_err(refused("GET"))?;
     // Where versioning is suspended, there is but the one of this name.
     let is_versioned = kept.meta.version.as_ref().is_some_and(|version| version != "null");
-    let kept = kept.bytes().await.map_err(|error| refused(store, "GET", error))?;
+    let kept = kept.bytes().await.map_err(refused("GET"))?;
     match again {
-        Ok(_) => return Err(StorageError::ConditionIgnored { place: store.config().describe() }),
-        Err(object_store::Error::AlreadyExists { .. }) if kept == "first" => report(Check::ConditionHeld),
-        Err(object_store::Error::AlreadyExists { .. }) => {
-            return Err(StorageError::ConditionIgnored { place: store.config().describe() });
+        Err(Error::AlreadyExists { .. }) if kept == "first" => {
+            report("the same PUT again is refused, the object is unchanged");
         }
-        Err(error) => return Err(refused(store, "a second PUT with If-None-Match: *", error)),
-    }
-
-    let listed: Vec<_> = objects
-        .list(Some(directory.path()))
-        .try_collect()
-        .await
-        .map_err(|error| refused(store, "LIST", error))?;
-    if !listed.iter().any(|object| object.location == *key) {
-        return Err(StorageError::StaleList { place: store.config().describe() });
-    }
-    report(Check::Listed);
-    report(Check::ReadBack);
-
-    let absent = key.clone().join("absent");
-    match objects.get(&absent).await {
-        Err(object_store::Error::NotFound { .. }) => report(Check::AbsentGet),
-        Ok(_) => {
+        Ok(()) | Err(Error::AlreadyExists { .. }) => {
             return Err(StorageError::Other(format!(
-                "{} returns an object that nobody wrote",
-                store.config().describe()
+                "{place} ignores `If-None-Match: *` on PUT: two producers would overwrite each other's commits; a Delta queue can't work there"
             )));
         }
-        Err(error) => return Err(refused(store, "GET of an absent key", error)),
+        Err(error) => return Err(refused("a second PUT with If-None-Match: *")(error)),
     }
-    Ok(Traits { is_versioned })
+
+    let listed: Vec<_> = objects.list(Some(directory.path())).try_collect().await.map_err(refused("LIST"))?;
+    if !listed.iter().any(|object| object.location == *key) {
+        return Err(StorageError::Other(format!(
+            "{place} does not list an object that was just written; a queue needs consistent listings"
+        )));
+    }
+    report("the object is listed at once");
+    report("GET returns what was written");
+
+    match objects.get(&key.clone().join("absent")).await {
+        Err(Error::NotFound { .. }) => report("GET of an absent key says so"),
+        Ok(_) => {
+            return Err(StorageError::Other(format!("{place} returns an object that nobody wrote")));
+        }
+        Err(error) => return Err(refused("GET of an absent key")(error)),
+    }
+    Ok(is_versioned)
 }
 
 async fn create(objects: &dyn ObjectStore, key: &Path, body: &'static str) -> object_store::Result<()> {
@@ -155,13 +106,13 @@ async fn create(objects: &dyn ObjectStore, key: &Path, body: &'static str) -> ob
     objects.put_opts(key, PutPayload::from_static(body.as_bytes()), options).await.map(drop)
 }
 
-fn refused(store: &Store, what: &str, error: object_store::Error) -> StorageError {
-    let place = store.config().describe();
-    match &error {
-        object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. } => {
-            StorageError::Denied { place, detail: format!("{what}: {}", one_line(&error)) }
+fn refused(store: &Store, what: &str, error: Error) -> StorageError {
+    let (place, detail) = (store.config().describe(), one_line(&error));
+    match error {
+        Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
+            StorageError::denied(&place, &format!("{what}: {detail}"))
         }
-        _ => StorageError::Other(format!("{what} on {place}: {}", one_line(&error))),
+        _ => StorageError::Other(format!("{what} on {place}: {detail}")),
     }
 }
 
@@ -243,16 +194,13 @@ async fn measure(
                 "conditional PUT" => create(objects, &key("create", i), "x").await,
                 "GET" => read(objects, &key("put", i)).await,
                 "absent GET" => match read(objects, &key("absent", i)).await {
-                    Err(object_store::Error::NotFound { .. }) => Ok(()),
+                    Err(Error::NotFound { .. }) => Ok(()),
                     other => other,
                 },
+                // As the consumer lists: everything after a key, of which nothing is there.
                 _ => {
-                    // As the consumer lists: everything after a key, of which nothing is there.
-                    let offset = key("put-", 0);
-                    match objects.list_with_offset(Some(directory.path()), &offset).next().await {
-                        Some(Err(error)) => Err(error),
-                        _ => Ok(()),
-                    }
+                    let mut listing = objects.list_with_offset(Some(directory.path()), &key("put-", 0));
+                    listing.try_next().await.map(drop)
                 }
             };
             outcome.map_err(|error| refused(store, request, error))?;

@@ -1,16 +1,7 @@
-//! The one place that decides whether a request is asked again, after which pause and until when.
+//! The one place that decides whether a request is retried, after which pause and until when.
 //!
 //! Every request of `object_store`'s client goes through [`RetryingStore`], those of delta-rs and its kernel too; the
-//! client's own retries are off. A failure is *retryable* when the same request may succeed a little later with
-//! nothing else changed: no answer came, the answer was "not now" (5xx, 429, 408), or a body broke off. It is asked
-//! again for the retry timeout, measured in time in which the store answers other requests, or, while it answers
-//! nothing at all, until the outage has lasted for the stall timeout.
-//!
-//! What an attempt came to is noted where the answer is seen (`counting`), by its status and S3's code, and not read
-//! out of the client's messages.
-//!
-//! A PUT whose answer was lost is sent again, so that a conditional one may be told "exists" of its own object: whoever
-//! sends it reads what is there.
+//! client's own retries are off. What an attempt came to is noted where the answer is seen (`counting`).
 
 use std::cell::{Cell, RefCell};
 use std::error::Error;
@@ -31,7 +22,7 @@ use object_store::{
 use s3mq_clock::monotonic_ns;
 use tokio::sync::{Mutex, Semaphore};
 
-use super::availability::{AvailableTime, Failure, WARN_AFTER};
+use super::availability::{Availability, AvailableTime, WARN_AFTER};
 use super::config::Config;
 use super::counting::RequestCounts;
 use super::error::one_line;
@@ -55,7 +46,7 @@ tokio::task_local! {
 
 /// What an attempt on the wire came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// The status of the answer; `None` where none came.
     pub status: Option<u16>,
     /// S3's code, where the answer was an error that has one.
@@ -69,6 +60,15 @@ pub(super) fn note(outcome: Outcome) {
     let _ = OUTCOME.try_with(|noted| *noted.borrow_mut() = outcome);
 }
 
+/// Makes an attempt, and says what it came to on the wire.
+async fn noting<T>(attempt: impl Future<Output = T>) -> (T, Outcome) {
+    let noted = async {
+        let result = attempt.await;
+        (result, OUTCOME.with(RefCell::take))
+    };
+    OUTCOME.scope(RefCell::default(), noted).await
+}
+
 /// Runs requests, and says how many attempts they took.
 pub(crate) async fn counting_attempts<T>(requests: impl Future<Output = T>) -> (T, u32) {
     let counted = async {
@@ -80,13 +80,13 @@ pub(crate) async fn counting_attempts<T>(requests: impl Future<Output = T>) -> (
 
 /// A request that failed for good.
 #[derive(Debug)]
-pub struct RequestFailed {
+pub(crate) struct RequestFailed {
     /// Its method and key.
-    pub request: String,
+    request: String,
     /// How often it was sent.
     pub attempts: u32,
     /// From the first attempt to the end of the last.
-    pub elapsed: Duration,
+    elapsed: Duration,
     /// What the last attempt came to.
     pub outcome: Outcome,
     /// Where the store answered nothing: for how long, when it was given up.
@@ -98,33 +98,25 @@ pub struct RequestFailed {
 
 impl RequestFailed {
     /// The failed request among the causes of an error.
-    pub fn among_causes<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Self> {
+    pub(crate) fn among_causes<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Self> {
         std::iter::successors(Some(error), |cause| (*cause).source()).find_map(|cause| cause.downcast_ref())
     }
 }
 
 impl fmt::Display for RequestFailed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.detail)?;
-        if self.attempts > 1 {
-            write!(
-                f,
-                " ({}, {} attempts in {:.1} s)",
-                self.request,
-                self.attempts,
-                self.elapsed.as_secs_f64()
-            )?;
+        let Self { request, attempts, elapsed, detail, .. } = self;
+        match attempts {
+            ..=1 => f.write_str(detail),
+            _ => write!(f, "{detail} ({request}, {attempts} attempts in {:.1} s)", elapsed.as_secs_f64()),
         }
-        Ok(())
     }
 }
 
 impl Error for RequestFailed {}
 
-/// Pauses between attempts.
-///
-/// Each is up to twice as long as the one before, and drawn from nothing to the whole (full jitter): contenders that
-/// lost to the same commit must not meet again.
+/// Pauses between attempts: each up to twice as long as the one before, and drawn from nothing to the whole (full
+/// jitter), so that contenders that lost to the same commit don't meet again.
 #[derive(Debug)]
 pub(crate) struct Backoff(Duration);
 
@@ -141,14 +133,39 @@ impl Backoff {
     }
 }
 
-/// A store whose requests are asked again.
+/// Sees the objects that are read.
+pub(crate) trait ReadObserver: fmt::Debug + Send + Sync {
+    /// An object was read whole.
+    fn read(&self, location: &Path, body: &[u8]);
+}
+
+/// Few GETs at once, and somebody who sees what they read.
+#[derive(Clone, Debug)]
+pub(crate) struct ObservedReads {
+    permits: Arc<Semaphore>,
+    observer: Arc<dyn ReadObserver>,
+}
+
+impl ObservedReads {
+    pub(crate) fn new(max_at_once: usize, observer: Arc<dyn ReadObserver>) -> Self {
+        Self { permits: Arc::new(Semaphore::new(max_at_once)), observer }
+    }
+}
+
+/// A store whose requests are retried.
+///
+/// A failure is retryable when the same request may succeed a little later with nothing else changed: no answer came,
+/// it was "not now" (5xx, 429, 408), or a body broke off. It is retried for the retry timeout, in time in which the
+/// store answers other requests, or until an outage has lasted for the stall timeout.
+///
+/// A PUT whose answer was lost is sent again, so a conditional one may be told "exists" of its own object: whoever sends
+/// it reads what is there.
 #[derive(Clone, Debug)]
 pub(super) struct RetryingStore {
-    inner: Arc<dyn ObjectStore>,
-    requests: Arc<RequestCounts>,
-    config: Arc<Config>,
-    /// GETs that may be made at once, where that is limited.
-    permits: Option<Arc<Semaphore>>,
+    pub(super) inner: Arc<dyn ObjectStore>,
+    pub(super) requests: Arc<RequestCounts>,
+    pub(super) config: Arc<Config>,
+    pub(super) reads: Option<ObservedReads>,
 }
 
 /// What the body of a successful answer is.
@@ -161,20 +178,10 @@ enum AnswerBody {
 }
 
 impl RetryingStore {
-    /// Before `inner`, whose client doesn't retry, with at most `max_gets` GETs on their way at once.
-    pub(super) fn new(
-        inner: Arc<dyn ObjectStore>,
-        requests: Arc<RequestCounts>,
-        config: Arc<Config>,
-        max_gets: Option<usize>,
-    ) -> Self {
-        let permits = max_gets.map(|max_gets| Arc::new(Semaphore::new(max_gets)));
-        Self { inner, requests, config, permits }
-    }
-
     /// GETs an object with its body, which may break off.
     async fn get(&self, location: Path, options: GetOptions) -> Result<GetResult> {
-        let (inner, is_head) = (self.inner.clone(), options.head);
+        let (inner, is_head, is_whole) = (self.inner.clone(), options.head, options.range.is_none());
+        let observer = self.reads.as_ref().map(|reads| reads.observer.clone());
         let get = async move {
             let result = inner.get_opts(&location, options).await?;
             if is_head {
@@ -185,18 +192,20 @@ impl RetryingStore {
             let body = result.bytes().await.inspect_err(|_| {
                 let _ = OUTCOME.try_with(|noted| noted.borrow_mut().is_cut_off = true);
             })?;
+            if let Some(observer) = observer.filter(|_| is_whole) {
+                observer.read(&location, &body);
+            }
             let payload = GetResultPayload::Stream(stream::iter([Ok(body)]).boxed());
             Ok(GetResult { payload, meta, range, attributes })
         };
-        let Some(permits) = self.permits.clone() else {
+        let Some(ObservedReads { permits, .. }) = self.reads.clone() else {
             return get.await;
         };
         // A task of its own, which goes on whoever looks at it: the kernel begins to fetch one file and doesn't go on
         // with it until it has read another, which would wait for the permit of the first.
-        let task = tokio::spawn(OUTCOME.scope(RefCell::default(), async move {
+        let task = tokio::spawn(noting(async move {
             let _permit = permits.acquire_owned().await;
-            let result = get.await;
-            (result, OUTCOME.with(RefCell::take))
+            get.await
         }));
         let (result, outcome) = task.await.map_err(|source| StoreError::JoinError { source })?;
         note(outcome);
@@ -214,12 +223,11 @@ impl RetryingStore {
         F: Future<Output = Result<T>>,
     {
         let request = || format!("{method} {key}");
-        let (availability, started_ns) = (self.requests.availability(), monotonic_ns());
-        let waiting = availability.ask();
+        let (availability, started_ns) = (&self.requests.availability, monotonic_ns());
+        let _waiting = availability.ask();
         let tried = AvailableTime::begin(availability, self.config.stall_timeout);
-        let mut outage = pin!(outage(&self.requests, self.config.stall_timeout, request));
+        let mut stall = pin!(stall(availability, self.config.stall_timeout, request));
         let mut backoff = Backoff::from(FIRST_BACKOFF);
-        let mut attempts = 0;
         let failed = |attempts, outcome, outage, is_retryable, detail| RequestFailed {
             request: request(),
             attempts,
@@ -229,48 +237,40 @@ impl RetryingStore {
             is_retryable,
             detail,
         };
-        let mut last = Outcome::default();
+        let (mut attempts, mut last) = (0, Outcome::default());
         loop {
             attempts += 1;
             let _ = ATTEMPTS.try_with(|counted| counted.set(counted.get() + 1));
-            let noted = OUTCOME.scope(RefCell::default(), async {
-                let result = attempt().await;
-                (result, OUTCOME.with(RefCell::take))
-            });
-            let (error, outcome) = tokio::select! {
+            let attempt_and_pause = async {
+                let (result, outcome) = noting(attempt()).await;
+                let Err(error) = result else { return Some(result) };
+                let is_retryable = is_retryable(&error, &outcome, answer);
+                last = outcome;
+                if is_retryable && tried.elapsed() <= self.config.retry_timeout {
+                    backoff.pause(MAX_BACKOFF).await;
+                    return None;
+                }
+                Some(Err(wrapped(error, |error| {
+                    failed(attempts, last.clone(), None, is_retryable, one_line(error))
+                })))
+            };
+            tokio::select! {
                 biased;
-                (result, outcome) = noted => match result {
-                    Ok(done) => {
-                        waiting.answered();
+                ended = attempt_and_pause => match ended {
+                    None => {}
+                    Some(Ok(done)) => {
+                        availability.answered();
                         return Ok(done);
                     }
-                    Err(error) => (error, outcome),
+                    Some(Err(error)) => return Err(error),
                 },
-                lasted = &mut outage => {
-                    return Err(generic(failed(attempts, last, Some(lasted), true, self.last_failure())));
-                }
-            };
-            let is_retryable = is_retryable(&error, &outcome, answer);
-            if !is_retryable || tried.elapsed() > self.config.retry_timeout {
-                return Err(wrapped(error, |error| {
-                    failed(attempts, outcome, None, is_retryable, one_line(error))
-                }));
-            }
-            last = outcome;
-            tokio::select! {
-                () = backoff.pause(MAX_BACKOFF) => {}
-                lasted = &mut outage => {
-                    return Err(generic(failed(attempts, last, Some(lasted), true, self.last_failure())));
+                outage = &mut stall => {
+                    let (answer, said) = availability.failure();
+                    let detail = format!("the store {answer} for {:.0} s{said}", outage.as_secs_f64());
+                    let source = Box::new(failed(attempts, last, Some(outage), true, detail));
+                    return Err(StoreError::Generic { store: "S3", source });
                 }
             }
-        }
-    }
-
-    fn last_failure(&self) -> String {
-        match self.requests.availability().failure() {
-            Some(Failure::Refused(status)) => format!("status {status}"),
-            Some(Failure::NoAnswer(failure)) => failure,
-            None => "no answer".to_owned(),
         }
     }
 
@@ -319,63 +319,45 @@ fn is_retryable(error: &StoreError, outcome: &Outcome, answer: AnswerBody) -> bo
     }
 }
 
-fn generic(failed: RequestFailed) -> StoreError {
-    StoreError::Generic { store: "S3", source: Box::new(failed) }
-}
-
 /// The error with what is known of the request as its source. Those that are answers of their own, such as "not found",
 /// stay as they are.
 fn wrapped(error: StoreError, failed: impl FnOnce(&StoreError) -> RequestFailed) -> StoreError {
-    use StoreError::{Generic, PermissionDenied, Unauthenticated};
-    // A poll that finds nothing comes by here: nothing is put together for it.
-    if !matches!(error, Generic { .. } | PermissionDenied { .. } | Unauthenticated { .. }) {
-        return error;
-    }
-    let source = Box::new(failed(&error));
-    match error {
-        StoreError::Generic { store, .. } => StoreError::Generic { store, source },
-        StoreError::PermissionDenied { path, .. } => StoreError::PermissionDenied { path, source },
-        StoreError::Unauthenticated { path, .. } => StoreError::Unauthenticated { path, source },
-        error => error,
+    match &error {
+        StoreError::Generic { store, .. } => StoreError::Generic { store, source: Box::new(failed(&error)) },
+        StoreError::PermissionDenied { path, .. } => {
+            StoreError::PermissionDenied { path: path.clone(), source: Box::new(failed(&error)) }
+        }
+        StoreError::Unauthenticated { path, .. } => {
+            StoreError::Unauthenticated { path: path.clone(), source: Box::new(failed(&error)) }
+        }
+        _ => error,
     }
 }
 
 /// Waits until the store has answered nothing for `timeout`, and gives for how long. Warns before.
-pub(crate) async fn outage(
-    requests: &RequestCounts,
+pub(super) async fn stall(
+    availability: &Availability,
     timeout: Duration,
     request: impl Fn() -> String,
 ) -> Duration {
-    let availability = requests.availability();
     let mut next = WARN_AFTER.min(timeout);
     loop {
         tokio::time::sleep(next).await;
-        let silence = availability.silence();
-        if silence >= timeout {
-            return silence;
+        let outage = availability.outage();
+        if outage >= timeout {
+            return outage;
         }
-        next = if silence < WARN_AFTER { WARN_AFTER.min(timeout) } else { timeout } - silence;
-        if silence >= WARN_AFTER && availability.take_warning() {
-            let (refused, failure) = match availability.failure() {
-                Some(Failure::Refused(status)) => (Some(status), String::new()),
-                Some(Failure::NoAnswer(failure)) => (None, format!(" ({failure})")),
-                None => (None, String::new()),
-            };
+        next = if outage < WARN_AFTER { WARN_AFTER.min(timeout) } else { timeout } - outage;
+        if outage >= WARN_AFTER && availability.take_warning() {
+            let (answer, said) = availability.failure();
             tracing::warn!(
-                "the store {} for {:.0} s: {}{failure}; it is asked for another {:.0} s (--stall-timeout-seconds)",
-                has_done(refused),
-                silence.as_secs_f64(),
+                "the store {answer} for {:.0} s: {}{said}; it is asked for another {:.0} s (--stall-timeout-seconds)",
+                outage.as_secs_f64(),
                 request(),
                 next.as_secs_f64()
             );
         }
     }
-}
-
-/// What a store did that gave no proper answer: in a time of its own, it may have refused the only request there was.
-pub(crate) fn has_done(refused: Option<u16>) -> String {
-    refused
-        .map_or("has not answered".to_owned(), |status| format!("has answered nothing but status {status}"))
 }
 
 impl fmt::Display for RetryingStore {

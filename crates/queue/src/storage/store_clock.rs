@@ -1,10 +1,7 @@
-//! How far this host's clock is from the store's, found out in passing.
+//! How far this host's clock is from the store's, by the `Date` of every answer. No request is sent for it.
 //!
-//! Every answer of a store has a `Date` header, in whole seconds. An answer with date `D`, asked for at
-//! local time `a` and received at `b`, was made at some store time in `[D, D + 1 s)` and some local time in
-//! `[a, b]`; so the store's clock minus ours lies between `D - b` and `D + 1 s - a`. One answer says little,
-//! but those just before and after the store's second turns leave a window about as wide as a round trip.
-//! No request is sent for it. Two roles on different hosts can be compared through the store they share.
+//! An answer with date `D`, in whole seconds, asked for at local time `a` and received at `b`, puts the store's clock
+//! minus ours between `D - b` and `D + 1 s - a`. Answers around the turn of a second narrow that to about a round trip.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

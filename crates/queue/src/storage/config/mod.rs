@@ -3,7 +3,6 @@
 #[cfg(test)]
 mod tests;
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use url::{Host, Url};
@@ -142,68 +141,45 @@ impl Config {
         environment: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, ConfigError> {
         let get = |name: &str| environment(name).filter(|value| !value.is_empty());
-        let require = |variable: &'static str, flag: &'static str| {
-            get(variable).ok_or(ConfigError::Missing { variable, flag })
+        let require = |given: &Option<String>, variable: &'static str, flag: &'static str| {
+            given.clone().or_else(|| get(variable)).ok_or(ConfigError::Missing { variable, flag })
+        };
+        let bucket = |variable| {
+            let flag = "give --bucket (a role may also give --lake-path as s3://BUCKET/PATH)";
+            require(&overrides.bucket, variable, flag)
         };
         let (endpoint, bucket, region, credentials) = match backend {
-            Backend::Minio => (
-                Some(match &overrides.endpoint {
-                    Some(endpoint) => endpoint.clone(),
-                    None => require("MINIO_S3_ENDPOINT", "give --endpoint")?,
-                }),
-                match &overrides.bucket {
-                    Some(bucket) => bucket.clone(),
-                    None => require(
-                        "MINIO_S3_BUCKET",
-                        "give --bucket (a role may also give --lake-path as s3://BUCKET/PATH)",
-                    )?,
-                },
-                get("MINIO_S3_REGION"),
-                Credentials::Static {
-                    access_key: require(
-                        "MINIO_S3_ACCESS_KEY",
-                        "use --s3-backend s3 for the AWS default chain",
-                    )?,
-                    secret_key: require(
-                        "MINIO_S3_SECRET_ACCESS_KEY",
-                        "use --s3-backend s3 for the AWS default chain",
-                    )?,
-                },
-            ),
-            Backend::S3 => (
-                overrides.endpoint.clone(),
-                match &overrides.bucket {
-                    Some(bucket) => bucket.clone(),
-                    None => require(
-                        "AWS_S3_BUCKET",
-                        "give --bucket (a role may also give --lake-path as s3://BUCKET/PATH)",
-                    )?,
-                },
-                get("AWS_REGION").or_else(|| get("AWS_DEFAULT_REGION")),
-                match (get("AWS_S3_ACCESS_KEY"), get("AWS_S3_SECRET_ACCESS_KEY")) {
+            Backend::Minio => {
+                let key =
+                    |variable| require(&None, variable, "use --s3-backend s3 for the AWS default chain");
+                (
+                    Some(require(&overrides.endpoint, "MINIO_S3_ENDPOINT", "give --endpoint")?),
+                    bucket("MINIO_S3_BUCKET")?,
+                    get("MINIO_S3_REGION"),
+                    Credentials::Static {
+                        access_key: key("MINIO_S3_ACCESS_KEY")?,
+                        secret_key: key("MINIO_S3_SECRET_ACCESS_KEY")?,
+                    },
+                )
+            }
+            Backend::S3 => {
+                let (access, secret) = ("AWS_S3_ACCESS_KEY", "AWS_S3_SECRET_ACCESS_KEY");
+                let credentials = match (get(access), get(secret)) {
                     (Some(access_key), Some(secret_key)) => Credentials::Static { access_key, secret_key },
                     (None, None) => Credentials::Chain,
-                    (Some(_), None) => {
-                        return Err(ConfigError::HalfAKey {
-                            set: "AWS_S3_ACCESS_KEY",
-                            missing: "AWS_S3_SECRET_ACCESS_KEY",
-                        });
-                    }
-                    (None, Some(_)) => {
-                        return Err(ConfigError::HalfAKey {
-                            set: "AWS_S3_SECRET_ACCESS_KEY",
-                            missing: "AWS_S3_ACCESS_KEY",
-                        });
-                    }
-                },
-            ),
+                    (Some(_), None) => return Err(ConfigError::HalfAKey { set: access, missing: secret }),
+                    (None, Some(_)) => return Err(ConfigError::HalfAKey { set: secret, missing: access }),
+                };
+                let region = get("AWS_REGION").or_else(|| get("AWS_DEFAULT_REGION"));
+                (overrides.endpoint.clone(), bucket("AWS_S3_BUCKET")?, region, credentials)
+            }
         };
         let endpoint = endpoint.as_deref().map(parse_endpoint).transpose()?;
-        match &endpoint {
-            Some(url) if url.scheme() == "http" && overrides.trust != Trust::System => {
-                return Err(ConfigError::NoCertificates(url.clone()));
-            }
-            _ => {}
+        if let Some(url) = &endpoint
+            && url.scheme() == "http"
+            && overrides.trust != Trust::System
+        {
+            return Err(ConfigError::NoCertificates(url.clone()));
         }
         overrides.trust.authorities().map_err(ConfigError::Authorities)?;
         Ok(Self {
@@ -283,31 +259,25 @@ impl Config {
 fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => name == "localhost",
-        Some(Host::Ipv4(address)) => IpAddr::V4(address).is_loopback(),
-        Some(Host::Ipv6(address)) => IpAddr::V6(address).is_loopback(),
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
         None => false,
     }
 }
 
 fn parse_endpoint(text: &str) -> Result<Url, ConfigError> {
-    let wrong = |problem: &str| ConfigError::Endpoint { endpoint: redact(text), problem: problem.to_owned() };
-    if !text.contains("://") {
-        return Err(wrong("has no scheme"));
-    }
-    let url = Url::parse(text).map_err(|error| wrong(&format!("is not a URL ({error})")))?;
-    if !matches!(url.scheme(), "http" | "https") {
-        return Err(wrong("is neither http nor https"));
-    }
-    if url.host().is_none() {
-        return Err(wrong("has no host"));
-    }
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err(wrong("carries credentials, which belong into the access-key variables"));
-    }
-    if url.query().is_some() || url.fragment().is_some() {
-        return Err(wrong("has a query or fragment"));
-    }
-    Ok(url)
+    let problem = match Url::parse(text) {
+        _ if !text.contains("://") => "has no scheme".to_owned(),
+        Err(error) => format!("is not a URL ({error})"),
+        Ok(url) if !matches!(url.scheme(), "http" | "https") => "is neither http nor https".to_owned(),
+        Ok(url) if url.host().is_none() => "has no host".to_owned(),
+        Ok(url) if !url.username().is_empty() || url.password().is_some() => {
+            "carries credentials, which belong into the access-key variables".to_owned()
+        }
+        Ok(url) if url.query().is_some() || url.fragment().is_some() => "has a query or fragment".to_owned(),
+        Ok(url) => return Ok(url),
+    };
+    Err(ConfigError::Endpoint { endpoint: redact(text), problem })
 }
 
 /// An endpoint with the part before `@` taken out, in case somebody put a password there; with or without a
@@ -320,11 +290,11 @@ fn redact(endpoint: &str) -> String {
 
 /// <https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html>
 fn validate_bucket(bucket: String) -> Result<String, ConfigError> {
-    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
-    let well_formed = (3..=63).contains(&bucket.len())
-        && bucket.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.'))
-        && edge(bucket.chars().next())
-        && edge(bucket.chars().next_back())
+    let is_alphanumeric = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let bytes = bucket.as_bytes();
+    let well_formed = (3..=63).contains(&bytes.len())
+        && bytes.iter().all(|byte| is_alphanumeric(byte) || matches!(byte, b'-' | b'.'))
+        && [bytes.first(), bytes.last()].into_iter().flatten().all(is_alphanumeric)
         && !bucket.contains("..");
     if well_formed { Ok(bucket) } else { Err(ConfigError::Bucket(bucket)) }
 }

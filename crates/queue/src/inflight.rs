@@ -5,11 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// What a file that is fetched takes of the bounds, until it is dropped.
-#[derive(Debug)]
-pub(super) struct Permits {
-    _messages: Option<OwnedSemaphorePermit>,
-    _bytes: Option<OwnedSemaphorePermit>,
-}
+pub(super) type InFlight = [Option<OwnedSemaphorePermit>; 2];
 
 /// Bounds on what is in flight: messages, and bytes of data files.
 #[derive(Debug)]
@@ -25,8 +21,8 @@ impl Bounds {
 
     /// Waits until there is room for a file of this many messages and bytes. One that is larger than a bound
     /// takes all of it, and so is alone.
-    pub(super) async fn take(&self, messages: u64, bytes: u64) -> Permits {
-        Permits { _messages: self.messages.take(messages).await, _bytes: self.bytes.take(bytes).await }
+    pub(super) async fn take(&self, messages: u64, bytes: u64) -> InFlight {
+        [self.messages.take(messages).await, self.bytes.take(bytes).await]
     }
 }
 
@@ -42,8 +38,7 @@ impl Pool {
         Self { semaphore: Arc::new(Semaphore::new(size as usize)), size }
     }
 
-    /// Waits for `amount`, or for the whole of the pool where it is less than that. `None` only if the
-    /// pool were closed, which it never is.
+    /// `None` only if the pool were closed, which it never is.
     async fn take(&self, amount: u64) -> Option<OwnedSemaphorePermit> {
         let amount = amount.min(u64::from(self.size)) as u32;
         self.semaphore.clone().acquire_many_owned(amount).await.ok()
