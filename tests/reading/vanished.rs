@@ -27,7 +27,7 @@ fn role(store: &TestStore, lake: &Lake, arguments: &str) -> Child {
 }
 
 async fn ends(role: Child, code: i32, says: &str) {
-    let ended = tokio::time::timeout(PATIENCE, role.wait_with_output()).await.expect("it ended");
+    let ended = tokio::time::timeout(DEADLINE, role.wait_with_output()).await.expect("it ended");
     let Output { status, stdout, stderr } = ended.unwrap();
     let (stdout, stderr) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
     assert_eq!(status.code(), Some(code), "{stdout}\n{stderr}");
@@ -86,7 +86,7 @@ async fn a_quiet_log_has_nothing_more_and_goes_on(store: &TestStore) {
     receive(&mut consumer, 1).await;
     for producer in 2..4 {
         consumer.ask();
-        let nothing = tokio::time::timeout(PATIENCE, consumer.next_or_nothing()).await.unwrap();
+        let nothing = tokio::time::timeout(DEADLINE, consumer.next_or_nothing()).await.unwrap();
         assert!(nothing.unwrap().is_none());
         let by = send(&lake, producer, 2).await;
         assert_in_order(&receive(&mut consumer, 1).await.0[&by]);
@@ -105,7 +105,7 @@ async fn a_producer_whose_table_was_deleted_exits_with_1(store: &TestStore) {
     let lake = lake(store, "deleted-under-a-producer");
     let arguments = "producer --rate 20 --messages 60 --autocommit-duration-ms 100";
     let producer = role(store, &lake, arguments);
-    tokio::time::timeout(PATIENCE, until_there(store, &lake, 3)).await.unwrap();
+    tokio::time::timeout(DEADLINE, until_there(store, &lake, 3)).await.unwrap();
     clean(store, &lake, 0..4).await;
     ends(producer, 1, "the log was deleted or made anew while it ran").await;
 }

@@ -1,7 +1,5 @@
 //! Messages on their way in: one buffer and the offsets into it, which Arrow and Parquet take over without a copy.
 
-use super::error::QueueError;
-
 /// Messages that are appended together; they become one data file.
 #[derive(Clone, Debug)]
 pub struct Batch {
@@ -14,8 +12,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// The most payload bytes that one batch takes. Parquet's and Arrow's offsets end at 2 GiB; a PUT
-    /// of this size is a single request on every store.
+    /// The payload bytes that one batch takes at most: a single PUT on every store, and within Arrow's offsets.
     pub const MAX_BYTES: usize = 512 << 20;
 
     /// An empty batch with room for `messages` of `bytes` in all.
@@ -46,8 +43,7 @@ impl Batch {
         }
     }
 
-    /// Notes that the batch was closed at `us`, in Unix microseconds; without it, that is when it is
-    /// appended.
+    /// Notes that the batch was closed at `us`, in Unix microseconds; by default when it is appended.
     pub fn sealed_at(&mut self, us: i64) {
         self.sealed_us = Some(us);
     }
@@ -65,16 +61,6 @@ impl Batch {
     /// Payload bytes.
     pub fn bytes(&self) -> usize {
         self.values.len()
-    }
-
-    pub(super) fn check_size(&self) -> Result<(), QueueError> {
-        if self.bytes() > Self::MAX_BYTES {
-            let (bytes, limit) = (self.bytes(), Self::MAX_BYTES);
-            return Err(QueueError::Batch(format!(
-                "of {bytes} bytes is more than fits one data file ({limit})"
-            )));
-        }
-        Ok(())
     }
 }
 

@@ -2,12 +2,16 @@
 
 use super::error::QueueError;
 
-/// Up to this many bytes, encoding or decoding takes less time than the way to another thread and back.
-pub(super) const QUICK_BYTES: usize = 64 << 10;
+/// Up to this many bytes, encoding or decoding takes less time than a switch to another thread and back.
+const QUICK_BYTES: usize = 64 << 10;
 
-/// Runs `work` on a thread that may block.
+/// Does work on so many bytes, on a thread that may block where they are many.
 pub(super) async fn off_the_runtime<T: Send + 'static>(
+    bytes: usize,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, QueueError> {
-    tokio::task::spawn_blocking(work).await.map_err(|error| QueueError::TaskEnded(error.to_string()))
+    if bytes <= QUICK_BYTES {
+        return Ok(work());
+    }
+    Ok(tokio::task::spawn_blocking(work).await?)
 }

@@ -15,10 +15,8 @@ use super::lake::{Lake, Written};
 use super::table::Access;
 use crate::storage::{Backoff, MAX_BACKOFF};
 
-/// What a commit took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Committed {
-    /// The version it became.
     pub version: u64,
     /// PUTs sent beyond the first.
     pub retries: u32,
@@ -30,7 +28,6 @@ pub(super) struct Committed {
 #[derive(Debug)]
 pub(super) struct Committer {
     lake: Lake,
-    /// The version that is tried next.
     next: u64,
     /// When the request was sent that showed the log's end, the version before `next`. Its answer may have come late, or
     /// lain about while this process was stopped.
@@ -45,7 +42,6 @@ pub(super) struct Committer {
 /// was cleaned meanwhile, too, where no reader would see it.
 const TIP_MAY_BE_STALE: Duration = Duration::from_secs(2);
 
-/// Of the pauses between the attempts at one commit.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(2);
 /// After losing to another producer: the store is well, and a turn will come.
 const MAX_PAUSE_AFTER_A_CONFLICT: Duration = Duration::from_millis(100);
@@ -57,8 +53,7 @@ impl Committer {
         Self { lake, next: tip + 1, tip_seen, stale_after: TIP_MAY_BE_STALE, timeout }
     }
 
-    /// Commits `version`, for the sole writer of a table, who has many versions on their way at once: those before
-    /// it need not be there yet, those after it may be.
+    /// Commits `version`, for the sole writer of a table, who has many versions on their way at once, in any order.
     pub(super) fn of_version(lake: Lake, version: u64) -> Self {
         Self { stale_after: Duration::MAX, ..Self::after(lake, version - 1, Instant::now()) }
     }
@@ -74,7 +69,7 @@ impl Committer {
         let store = self.lake.store().clone();
         let tried = store.available_time();
         let (mut retries, mut conflicts) = (0, 0);
-        let mut backoff = Backoff::from(FIRST_PAUSE);
+        let mut backoff = Backoff(FIRST_PAUSE);
         // Whether a PUT of this version may have been applied without our knowing.
         let mut unsure = false;
         loop {
@@ -88,12 +83,12 @@ impl Committer {
             retries += sent - 1;
             unsure |= sent > 1;
             let refusal = match written {
-                Written::Yes => return self.landed(start, retries, conflicts).await,
+                Written::Yes => break,
                 Written::Exists => None,
                 Written::Refused(problem) => Some(problem),
             };
             let problem = match (self.winner(commit_id).await, refusal) {
-                (Ok(Winner::Us), _) => return self.landed(start, retries, conflicts).await,
+                (Ok(Winner::Us), _) => break,
                 // A refusal may be of the answer alone, made up on its way: what is there says whether it is.
                 (Ok(_), Some(problem)) => return Err(self.failed(start, retries + 1, problem)),
                 (Err(_), Some(problem)) => {
@@ -117,13 +112,16 @@ impl Committer {
             }
             if conflicts > before {
                 backoff.pause(MAX_PAUSE_AFTER_A_CONFLICT).await;
-                // Others went on meanwhile. A version at a time, with a pause after each, would never
-                // catch up with them.
-                conflicts += self.pass_others(commit_id).await?;
+                // Others went on meanwhile: a version at a time, with a pause after each, would never catch up with them.
+                while matches!(self.winner(commit_id).await?, Winner::Another) {
+                    self.next += 1;
+                    conflicts += 1;
+                }
             } else {
                 backoff.pause(MAX_BACKOFF).await;
             }
         }
+        self.landed(start, retries, conflicts).await
     }
 
     /// The version is ours; whether it is one that readers come to, as well.
@@ -145,8 +143,8 @@ impl Committer {
     }
 
     fn failed(&self, start: Instant, attempts: u32, detail: String) -> QueueError {
-        let elapsed_seconds = start.elapsed().as_secs_f64();
-        QueueError::Commit { version: self.next, attempts, elapsed_seconds, detail }
+        let seconds = start.elapsed().as_secs_f64();
+        QueueError::Commit { version: self.next, attempts, seconds, detail }
     }
 
     async fn winner(&mut self, commit_id: Uuid) -> Result<Winner, QueueError> {
@@ -165,16 +163,6 @@ impl Committer {
         Ok(Winner::Another)
     }
 
-    /// Goes on to the first version that nobody has; how many were another writer's.
-    async fn pass_others(&mut self, commit_id: Uuid) -> Result<u32, QueueError> {
-        let mut passed = 0;
-        while matches!(self.winner(commit_id).await?, Winner::Another) {
-            self.next += 1;
-            passed += 1;
-        }
-        Ok(passed)
-    }
-
     /// Whether the version before ours, which is there unless the log was cleaned, was seen a moment ago or is seen now.
     async fn sees_the_tip(&mut self) -> Result<bool, QueueError> {
         // An answer that came late, or was left lying while this process was stopped, is asked for once more.
@@ -191,8 +179,7 @@ impl Committer {
         Ok(true)
     }
 
-    /// Whether the log goes on beyond our version, which is there: with the one before it gone, whoever cleaned it may
-    /// have cleaned ours as well, when it was another writer's.
+    /// Whether the log goes on beyond our version, so that whoever cleaned the one before it may have cleaned ours as well.
     async fn is_passed(&self) -> Result<bool, QueueError> {
         let before = Some(self.next - 1);
         let checkpoints = self.lake.list_checkpoints(before).await?;
@@ -200,8 +187,8 @@ impl Committer {
         Ok(versions.last() > Some(&self.next) || checkpoints.last() >= Some(&self.next))
     }
 
-    /// LISTs the log for its end, and looks at what others wrote since we last saw it. The inner error is that nobody
-    /// knows any more whether an earlier PUT of this version was applied.
+    /// LISTs the log for its end, and looks at what others wrote. The inner error is that nobody knows any more whether an
+    /// earlier PUT of this version was applied.
     async fn look_up_tip(&mut self, unsure: bool) -> Result<Result<(), String>, QueueError> {
         let asked = Instant::now();
         // From the one before ours on, which is there, or has a checkpoint, unless the log was cleaned.

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use arrow_array::Array;
 use tokio::sync::{Notify, mpsc};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
-use super::entry::{EndOfStream, Origin};
+use super::entry::{EndOfStream, Entry, Origin};
 use super::error::{QueueError, shortened};
 use super::fetch::Fetch;
 use super::inflight::{Bounds, InFlight};
@@ -23,7 +23,7 @@ use super::parquet_file::Chunk;
 use super::poll::Poll;
 use super::stamps::Stamps;
 use super::table::Access;
-use super::tail::{Found, Tail};
+use super::tail::Tail;
 use s3mq_clock::Anchor;
 
 /// Where in the log a consumer begins.
@@ -109,7 +109,6 @@ impl ReceivedBatch {
 
     /// The messages.
     pub fn messages(&self) -> impl Iterator<Item = &[u8]> {
-        // None is null: those were left out.
         self.chunks.iter().flat_map(|chunk| {
             let (offsets, bytes) = (chunk.data.value_offsets(), chunk.data.value_data());
             offsets.windows(2).map(|ends| &bytes[ends[0] as usize..ends[1] as usize])
@@ -137,7 +136,6 @@ pub struct LostFile {
     pub reason: String,
 }
 
-/// One line.
 impl fmt::Display for LostFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (path, version, reason) = (shortened(&self.path), self.version, shortened(&self.reason));
@@ -146,9 +144,7 @@ impl fmt::Display for LostFile {
     }
 }
 
-/// Receives the messages of a queue.
-///
-/// Dropping it ends its background work.
+/// Receives the messages of a queue. Dropping it ends its background work.
 #[derive(Debug)]
 pub struct Consumer {
     first_version: u64,
@@ -158,7 +154,8 @@ pub struct Consumer {
     head: Option<Slot>,
     slots: mpsc::Receiver<Slot>,
     asked: Arc<Notify>,
-    follower: JoinHandle<()>,
+    /// One task, which ends when this is dropped.
+    follower: JoinSet<()>,
     failed: bool,
 }
 
@@ -174,41 +171,36 @@ enum Slot {
 const SLOTS: usize = 256;
 
 impl Consumer {
-    /// Opens the queue. The table need not exist yet: its first message is then waited for.
-    ///
-    /// # Errors
-    /// When the store fails, the table is one that we can't read, or the log no longer has the
-    /// version asked for.
+    /// Opens the queue. The table need not exist yet: its first message is then waited for. Fails when the store does, the
+    /// table is one that we can't read, or the log no longer has the version asked for.
     pub async fn open(lake: &Lake, options: ConsumerOptions) -> Result<Self, QueueError> {
         let oldest = lake.list_versions(None, 1).await?.first().copied();
-        let mut cold_open = None;
-        let (first_version, missing_history) = match (oldest, options.start) {
-            (None, Start::Version(version)) => (version, None),
-            (None, _) => (0, None),
-            (Some(oldest), start) => {
-                let opened = open(lake).await?;
-                Access::Read.check(lake, Some(&opened.protocol), Some(&opened.metadata))?;
-                cold_open = Some(opened.took);
-                match start {
-                    Start::Latest => (opened.version + 1, None),
-                    Start::Earliest => (oldest, (oldest > 0).then(|| 0..=oldest - 1)),
-                    Start::Version(version) if version < oldest => {
-                        return Err(QueueError::CleanedAway { gone: version..=oldest - 1, oldest });
-                    }
-                    Start::Version(version) => {
-                        if version > opened.version + 1 {
-                            tracing::warn!(
-                                "version {version} of {} isn't there yet, the latest is {}; it is waited for, and \
-                                 what comes before it is passed over",
-                                lake.describe(),
-                                opened.version
-                            );
-                        }
-                        (version, None)
-                    }
+        let opened = if oldest.is_some() { Some(open(lake).await?) } else { None };
+        if let Some(opened) = &opened {
+            Access::Read.check(lake, Some(&opened.protocol), Some(&opened.metadata))?;
+        }
+        let oldest = oldest.unwrap_or(0);
+        let latest = opened.as_ref().map(|opened| opened.version);
+        let first_version = match (options.start, latest) {
+            (Start::Earliest, _) => oldest,
+            (Start::Latest, latest) => latest.map_or(0, |latest| latest + 1),
+            (Start::Version(version), _) if version < oldest => {
+                return Err(QueueError::CleanedAway { gone: version..=oldest - 1, oldest });
+            }
+            (Start::Version(version), latest) => {
+                if let Some(latest) = latest.filter(|latest| version > latest + 1) {
+                    tracing::warn!(
+                        "version {version} of {} isn't there yet, the latest is {latest}; it is waited for, and \
+                         what comes before it is passed over",
+                        lake.describe()
+                    );
                 }
+                version
             }
         };
+        let is_cut = options.start == Start::Earliest && oldest > 0;
+        let missing_history = is_cut.then(|| 0..=oldest - 1);
+        let cold_open = opened.map(|opened| opened.took);
         let (sender, slots) = mpsc::channel(SLOTS);
         let asked = Arc::new(Notify::new());
         let (poll, ignore_removes) = (options.poll, options.ignore_removes);
@@ -219,7 +211,7 @@ impl Consumer {
             bounds: Bounds::new(options.max_inflight_messages, options.max_inflight_bytes),
             slots: sender,
         };
-        let follower = tokio::spawn(follower.run());
+        let follower = JoinSet::from_iter([follower.run()]);
         let (head, failed) = (None, false);
         Ok(Self { first_version, missing_history, cold_open, head, slots, asked, follower, failed })
     }
@@ -234,18 +226,13 @@ impl Consumer {
         self.cold_open
     }
 
-    /// Versions before the first that the log no longer has, where `earliest` was asked for: their
-    /// messages were not delivered.
+    /// Versions that the log no longer has, where `earliest` was asked for: their messages were not delivered.
     pub fn missing_history(&self) -> Option<RangeInclusive<u64>> {
         self.missing_history.clone()
     }
 
-    /// The next thing in the order of the log; waits until there is one.
-    ///
-    /// Cancel safe: a call that was dropped has taken nothing.
-    ///
-    /// # Errors
-    /// What stops the queue. Nothing comes after an error.
+    /// The next thing in the order of the log; waits until there is one. An error is what stops the queue: nothing comes
+    /// after it. Cancel safe: a call that was dropped took nothing.
     pub async fn next(&mut self) -> Result<Received, QueueError> {
         loop {
             if let Some(received) = self.next_or_nothing().await? {
@@ -254,16 +241,13 @@ impl Consumer {
         }
     }
 
-    /// Has the log looked through at once for what should have come, as is otherwise done after some idle seconds: a
-    /// version that is missing, or a log that was made anew. [`Consumer::next_or_nothing`] gives the answer.
+    /// Has the log looked through at once for a missing version or another log in its place, as is otherwise done after
+    /// some idle seconds. [`Consumer::next_or_nothing`] gives the answer.
     pub fn ask(&self) {
         self.asked.notify_one();
     }
 
     /// As [`Consumer::next`]; `None` where [`Consumer::ask`] was called, and all that the log has was given.
-    ///
-    /// # Errors
-    /// What stops the queue. Nothing comes after an error.
     pub async fn next_or_nothing(&mut self) -> Result<Option<Received>, QueueError> {
         if self.failed {
             return Err(stopped());
@@ -271,7 +255,7 @@ impl Consumer {
         let received = self.following().await;
         if received.is_err() {
             self.failed = true;
-            self.follower.abort();
+            self.follower.abort_all();
         }
         received
     }
@@ -282,7 +266,7 @@ impl Consumer {
         }
         // What is being fetched stays the head until it is there.
         if let Some(Slot::Fetching(fetch)) = &mut self.head {
-            let fetched = fetch.await.map_err(|error| QueueError::TaskEnded(error.to_string()));
+            let fetched = fetch.await.map_err(QueueError::from);
             self.head = Some(Slot::Ready(fetched.flatten().map(Some)));
         }
         match self.head.take() {
@@ -294,12 +278,6 @@ impl Consumer {
 
 fn stopped() -> QueueError {
     QueueError::TaskEnded("the queue has stopped".to_owned())
-}
-
-impl Drop for Consumer {
-    fn drop(&mut self) {
-        self.follower.abort();
-    }
 }
 
 struct Follower {
@@ -314,7 +292,7 @@ impl Follower {
     async fn run(mut self) {
         loop {
             let sent = match self.tail.next().await {
-                Ok(Some(found)) => self.dispatch(found).await,
+                Ok(Some((version, entry))) => self.dispatch(version, entry).await,
                 Ok(None) => self.slots.send(Slot::Ready(Ok(None))).await,
                 Err(error) => {
                     let _ = self.slots.send(Slot::Ready(Err(error))).await;
@@ -322,14 +300,12 @@ impl Follower {
                 }
             };
             if sent.is_err() {
-                // Nobody listens any more.
                 return;
             }
         }
     }
 
-    async fn dispatch(&mut self, found: Found) -> Result<(), mpsc::error::SendError<Slot>> {
-        let Found { version, entry } = found;
+    async fn dispatch(&self, version: u64, entry: Entry) -> Result<(), mpsc::error::SendError<Slot>> {
         let discovered_us = self.anchor.now_us();
         for add in entry.adds {
             let fetch = Fetch {

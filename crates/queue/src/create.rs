@@ -13,8 +13,7 @@ use super::table::{CREATED_BY, DATA, PRODUCER, SEQ};
 use crate::storage::{Backoff, MAX_BACKOFF};
 use s3mq_clock::wall_us;
 
-/// Creates the table if it isn't there. Several producers may try at once: one wins, all go on. Where others have
-/// files, none is created unless it may be.
+/// Creates the table if it isn't there. Where others have files, none is created unless it may be.
 pub(super) async fn create_if_absent(lake: &Lake, append_to_existing: bool) -> Result<(), QueueError> {
     if !lake.list_versions(None, 1).await?.is_empty() {
         return Ok(());
@@ -30,7 +29,7 @@ pub(super) async fn create(lake: &Lake) -> Result<(), QueueError> {
     let entry = Bytes::from(first_entry(commit_id));
     let store = lake.store().clone();
     let tried = store.available_time();
-    let mut backoff = Backoff::from(FIRST_PAUSE);
+    let mut backoff = Backoff(FIRST_PAUSE);
     loop {
         let refusal = match lake.write_entry(0, entry.clone(), commit_id).await?.0 {
             Written::Yes => return Ok(()),

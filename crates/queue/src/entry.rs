@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use percent_encoding::percent_decode_str;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::error::shortened;
@@ -16,8 +16,7 @@ use super::stamps::ProducerStamps;
 /// What our commits and tables say that they were made by.
 pub(super) const ENGINE_INFO: &str = concat!("s3mq/", env!("CARGO_PKG_VERSION"));
 
-/// Who wrote a batch: a producer and the epoch that it drew when it was opened, so that a restarted producer, or two
-/// with one id, are not taken for duplicates.
+/// Who wrote a batch: a producer and the epoch that it drew when it was opened, which a restart changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ProducerEpoch {
     /// `--producer-id`
@@ -47,29 +46,22 @@ pub struct EndOfStream {
     pub count: u64,
 }
 
-/// A data file that a version adds.
+/// A data file that a version adds. What is optional, only some writers say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Add {
     /// As the log has it, percent-decoded once: relative to the table, or absolute.
     pub path: String,
-    /// Bytes.
     pub size: u64,
-    /// Rows, where the writer says so.
     pub rows: Option<u64>,
-    /// Where the writer is one of ours.
     pub origin: Option<Origin>,
-    /// When what was done, where the writer says so.
     pub stamps: Option<ProducerStamps>,
 }
 
-/// What the queue needs to know of a version.
+/// What the queue needs to know of a version. What is optional, only some entries have.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Entry {
-    /// `s3mq.commitId`, where the writer is one of ours.
     pub commit_id: Option<Uuid>,
-    /// When the commit was sent, in Unix microseconds, where the writer is one of ours.
     pub commit_sent_us: Option<i64>,
-    /// An end of stream.
     pub end: Option<EndOfStream>,
     /// Data files whose rows are new; those of `dataChange=false` (OPTIMIZE) are left out.
     pub adds: Vec<Add>,
@@ -77,13 +69,10 @@ pub(super) struct Entry {
     pub removes_rows: bool,
     /// Whether a file is added of which some rows are deleted, whatever the table declares.
     pub has_deletion_vectors: bool,
-    /// A new protocol.
     pub protocol: Option<Protocol>,
-    /// A new schema or new properties.
     pub metadata: Option<Metadata>,
 }
 
-/// The `protocol` action.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Protocol {
@@ -93,7 +82,6 @@ pub(super) struct Protocol {
     pub writer_features: Option<Vec<String>>,
 }
 
-/// The `metaData` action, as far as the queue looks at it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Metadata {
@@ -156,18 +144,9 @@ struct CommitInfoLine {
     stamps: Vec<String>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Stats {
-    num_records: Option<u64>,
-}
-
 impl Entry {
-    /// Parses an entry.
-    ///
-    /// # Errors
-    /// Says which line is no JSON object or lacks a field that the protocol demands, or that there is none, as after a
-    /// write that was cut off.
+    /// Parses an entry, or says which line is no JSON object or lacks a field that the protocol demands, or that there is
+    /// none, as after a write that was cut off.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
         let wrong = |line: usize, problem: &str| shortened(&format!("line {}: {problem}", line + 1));
         let text = std::str::from_utf8(bytes).map_err(|error| format!("it is not UTF-8 ({error})"))?;
@@ -213,8 +192,8 @@ impl AddLine {
             .decode_utf8()
             .map_err(|_| format!("the path `{}` is not UTF-8", self.path))?
             .into_owned();
-        let stats = self.stats.and_then(|stats| serde_json::from_str::<Stats>(&stats).ok());
-        let rows = stats.and_then(|stats| stats.num_records);
+        let stats = self.stats.and_then(|stats| serde_json::from_str::<Value>(&stats).ok());
+        let rows = stats.and_then(|stats| stats["numRecords"].as_u64());
         let origin = self.tags.as_ref().and_then(origin_of_tags);
         Ok(Add { path, size: self.size, rows, origin, stamps: None })
     }
@@ -231,18 +210,13 @@ fn origin_of_tags(tags: &HashMap<String, Option<String>>) -> Option<Origin> {
 /// A data file of ours that is stored and waits to be committed.
 #[derive(Clone, Debug)]
 pub(super) struct StoredFile {
-    /// Its name within the table.
     pub path: String,
-    /// Bytes.
     pub size: u64,
-    /// Which rows.
     pub origin: Origin,
-    /// When what was done.
     pub stamps: ProducerStamps,
 }
 
-/// The bytes of a commit that adds `files`, all of one producer epoch. `last_batch` counts the
-/// batches of that epoch, this commit's included.
+/// The bytes of a commit that adds `files`, all of one producer epoch, whose batches so far `last_batch` counts.
 pub(super) fn commit_of_files(
     commit_id: Uuid,
     by: ProducerEpoch,
@@ -291,7 +265,7 @@ pub(super) fn commit_of_end(commit_id: Uuid, end: EndOfStream, now_us: i64) -> V
     json!({ "commitInfo": info }).to_string().into_bytes()
 }
 
-fn commit_info(operation: &str, commit_id: Uuid, now_ms: i64) -> serde_json::Value {
+fn commit_info(operation: &str, commit_id: Uuid, now_ms: i64) -> Value {
     json!({
         "timestamp": now_ms,
         "operation": operation,
@@ -302,7 +276,7 @@ fn commit_info(operation: &str, commit_id: Uuid, now_ms: i64) -> serde_json::Val
     })
 }
 
-fn push_line(lines: &mut Vec<u8>, action: &serde_json::Value) {
+fn push_line(lines: &mut Vec<u8>, action: &Value) {
     if !lines.is_empty() {
         lines.push(b'\n');
     }

@@ -2,6 +2,8 @@
 
 use std::ops::RangeInclusive;
 
+use tokio::task::JoinError;
+
 use super::ownership::Foreign;
 use crate::storage::{CHECK, StorageError, advice};
 
@@ -35,16 +37,14 @@ pub enum QueueError {
         detail: String,
     },
     /// A commit was refused or could not be brought to an end.
-    #[error(
-        "the commit of version {version} failed after {attempts} attempts in {elapsed_seconds:.1} s: {detail}"
-    )]
+    #[error("the commit of version {version} failed after {attempts} attempts in {seconds:.1} s: {detail}")]
     Commit {
         /// The version it was meant to be.
         version: u64,
         /// PUTs sent.
         attempts: u32,
         /// How long it was tried.
-        elapsed_seconds: f64,
+        seconds: f64,
         /// What the store said last.
         detail: String,
     },
@@ -68,15 +68,12 @@ pub enum QueueError {
         /// What it asks for.
         reason: String,
     },
-    /// The table was created by somebody else, who didn't say that it may be written to.
+    /// The table at this place was created by somebody else, who didn't say that it may be written to.
     #[error(
-        "the table at {place} was not created by s3mq; give --append-to-existing to write to it all the same, or another \
+        "the table at {0} was not created by s3mq; give --append-to-existing to write to it all the same, or another \
          --lake-path"
     )]
-    ForeignTable {
-        /// Which table.
-        place: String,
-    },
+    ForeignTable(String),
     /// Objects are where s3mq would write and delete its own that it didn't make.
     #[error(
         "{place} has {foreign}; delete them if they are of no use, or give another --prefix or --lake-path (a producer \
@@ -105,13 +102,11 @@ pub enum QueueError {
         oldest: u64,
     },
     /// The store doesn't give an entry that it lists.
-    #[error("{} not delivered: {what} failed: {detail}", versions(.lost))]
+    #[error("{} not delivered: {detail}", versions(.lost))]
     Unreadable {
         /// The version that can't be had, and those after it that are in the log.
         lost: RangeInclusive<u64>,
-        /// What was asked for.
-        what: String,
-        /// What the store said.
+        /// What was asked for, and what the store said.
         detail: String,
     },
     /// The table went away under a reader or writer, or another took its place.
@@ -161,10 +156,16 @@ pub enum QueueError {
     TaskEnded(String),
 }
 
+impl From<JoinError> for QueueError {
+    fn from(error: JoinError) -> Self {
+        Self::TaskEnded(error.to_string())
+    }
+}
+
 impl QueueError {
     /// Whether the command was pointed at something that isn't s3mq's.
     pub fn is_foreign(&self) -> bool {
-        matches!(self, Self::Foreign { .. } | Self::ForeignTable { .. })
+        matches!(self, Self::Foreign { .. } | Self::ForeignTable(_))
     }
 
     /// Whether committed messages can't be delivered; other failures leave them where they are.

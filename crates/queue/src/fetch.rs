@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use object_store::path::Path;
 
-use super::blocking::{QUICK_BYTES, off_the_runtime};
+use super::blocking::off_the_runtime;
 use super::consumer::{LostFile, Received, ReceivedBatch};
 use super::entry::{Add, Origin};
 use super::error::QueueError;
@@ -41,15 +41,13 @@ impl Fetch {
             Ok(key) => key,
             Err(reason) => return Ok(self.lost(reason)),
         };
-        let attempt = match self.attempt(&key, Some(self.add.size)).await? {
-            Ok(decoded) => Ok(decoded),
-            Err(reason) => {
-                tracing::info!("{key} is not as the log says ({reason}); it is asked for once more");
-                tokio::time::sleep(PAUSE).await;
-                // Other writers may be wrong about the size of what is whole.
-                self.attempt(&key, None).await?
-            }
-        };
+        let mut attempt = self.attempt(&key, Some(self.add.size)).await?;
+        if let Err(reason) = attempt {
+            tracing::info!("{key} is not as the log says ({reason}); it is asked for once more");
+            tokio::time::sleep(PAUSE).await;
+            // Other writers may be wrong about the size of what is whole.
+            attempt = self.attempt(&key, None).await?;
+        }
         Ok(match attempt {
             Ok((decoded, fetched_us)) => self.received(decoded, fetched_us),
             Err(reason) => self.lost(reason),
@@ -65,9 +63,8 @@ impl Fetch {
         if let Some(size) = size.filter(|size| *size != file.len() as u64) {
             return Ok(Err(format!("it has {} bytes instead of {size}", file.len())));
         }
-        let (is_quick, rows) = (file.len() <= QUICK_BYTES, self.add.rows);
-        let decoded =
-            if is_quick { decode(file, rows) } else { off_the_runtime(move || decode(file, rows)).await? };
+        let rows = self.add.rows;
+        let decoded = off_the_runtime(file.len(), move || decode(file, rows)).await?;
         Ok(decoded.map(|decoded| (decoded, fetched_us)))
     }
 

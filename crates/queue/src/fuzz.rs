@@ -11,9 +11,6 @@ pub struct LogEntry(Entry);
 
 impl LogEntry {
     /// Reads an entry.
-    ///
-    /// # Errors
-    /// What is wrong with it.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
         Entry::parse(bytes).map(Self)
     }
@@ -30,9 +27,6 @@ impl LogEntry {
     }
 
     /// Whether a table may be read and written to that has the entry's protocol and schema.
-    ///
-    /// # Errors
-    /// What we don't do, of a reader and of a writer.
     pub fn check(&self) -> [Result<(), String>; 2] {
         [Access::Read, Access::Write].map(|access| {
             self.0.protocol.iter().try_for_each(|protocol| access.check_protocol(protocol))?;

@@ -10,17 +10,11 @@ use super::parquet_file::{self, DataEncoding};
 use super::stamps::ProducerStamps;
 
 /// The data file of a batch.
-///
-/// # Errors
-/// What the Parquet crate says.
 pub fn encode(batch: Batch) -> Result<Bytes, String> {
     parquet_file::encode(batch, 0, 0, DataEncoding::Plain)
 }
 
 /// How many messages a data file holds, all of them decoded.
-///
-/// # Errors
-/// What is wrong with the file.
 pub fn decode(file: Bytes) -> Result<usize, String> {
     parquet_file::decode(file, None).map(|rows| rows.chunks.iter().map(|chunk| chunk.data.len()).sum())
 }
@@ -58,10 +52,7 @@ impl Stored {
     }
 }
 
-/// How many hand-overs the stamps of a log entry's files tell of, the entry read as the tail reads it.
-///
-/// # Errors
-/// What is wrong with the entry.
+/// How many hand-overs the stamps of a log entry's files have, the entry read as the tail reads it.
 pub fn parse_commit_line(entry: &[u8]) -> Result<usize, String> {
     let entry = Entry::parse(entry)?;
     Ok(entry.adds.iter().flat_map(|add| &add.stamps).map(|stamps| stamps.handed_over.len()).sum())

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// What a file that is fetched takes of the bounds, until it is dropped.
+/// What a file that is fetched takes of the bounds, until it is dropped. Neither is `None`: the pools stay open.
 pub(super) type InFlight = [Option<OwnedSemaphorePermit>; 2];
 
 /// Bounds on what is in flight: messages, and bytes of data files.
@@ -19,8 +19,7 @@ impl Bounds {
         Self { messages: Pool::new(messages), bytes: Pool::new(bytes) }
     }
 
-    /// Waits until there is room for a file of this many messages and bytes. One that is larger than a bound
-    /// takes all of it, and so is alone.
+    /// Waits until there is room for a file. One that is larger than a bound takes all of it, and so is alone.
     pub(super) async fn take(&self, messages: u64, bytes: u64) -> InFlight {
         [self.messages.take(messages).await, self.bytes.take(bytes).await]
     }
@@ -38,7 +37,6 @@ impl Pool {
         Self { semaphore: Arc::new(Semaphore::new(size as usize)), size }
     }
 
-    /// `None` only if the pool were closed, which it never is.
     async fn take(&self, amount: u64) -> Option<OwnedSemaphorePermit> {
         let amount = amount.min(u64::from(self.size)) as u32;
         self.semaphore.clone().acquire_many_owned(amount).await.ok()

@@ -22,7 +22,7 @@ const LISTED_TRIES: u32 = 10;
 const LISTED_PAUSE: Duration = Duration::from_millis(300);
 
 /// A table's place: a store and a prefix. Nothing need be there yet. Cheap to clone.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Lake {
     store: Store,
     prefix: Prefix,
@@ -32,7 +32,6 @@ pub struct Lake {
 /// The answer to a PUT of a log entry.
 #[derive(Debug)]
 pub(super) enum Written {
-    /// It is there, and it is ours.
     Yes,
     /// The store says that something is there already: maybe ours, after a lost answer.
     Exists,
@@ -41,10 +40,7 @@ pub(super) enum Written {
 }
 
 impl Lake {
-    /// The table at `prefix` of the store's bucket. Sends nothing.
-    ///
-    /// # Errors
-    /// When bucket and prefix make no URL.
+    /// The table at `prefix` of the store's bucket. Sends nothing. Fails when bucket and prefix make no URL.
     pub fn new(store: &Store, prefix: Prefix) -> Result<Self, QueueError> {
         let location = location(&store.config().bucket, &prefix).map_err(|error| QueueError::Table {
             action: "open",
@@ -53,8 +49,7 @@ impl Lake {
         })?;
         let root: Arc<dyn ObjectStore> = store.objects().clone();
         let prefixed = Arc::new(PrefixStore::new(root.clone(), prefix.path().clone()));
-        // delta-rs's default log store on our own client. Its factory for s3:// URLs is the same thing
-        // behind a parse of every ambient AWS_* variable.
+        // delta-rs's factory for s3:// URLs is the same, behind a parse of every AWS_* variable.
         let log = default_logstore(prefixed, root, &location, &StorageConfig::default());
         Ok(Self { store: store.clone(), prefix, log })
     }
@@ -80,12 +75,10 @@ impl Lake {
         Self::new(&self.store, below.map_err(failed)?)
     }
 
-    /// The key of something below the prefix.
     pub(super) fn key(&self, relative: &str) -> String {
         format!("{}{relative}", self.prefix.directory())
     }
 
-    /// A key, from the prefix on.
     pub(super) fn relative(&self, key: &Path) -> String {
         key.as_ref().strip_prefix(&self.prefix.directory()).unwrap_or_default().to_owned()
     }
@@ -113,8 +106,7 @@ impl Lake {
         self.read_entry(version).await
     }
 
-    /// PUTs a version's entry with `If-None-Match: *`, and gives how often. Where an answer is lost, the same bytes are
-    /// PUT there again.
+    /// PUTs a version's entry with `If-None-Match: *`, once more where an answer is lost, and gives how often.
     pub(super) async fn write_entry(
         &self,
         version: u64,
@@ -138,28 +130,26 @@ impl Lake {
     }
 
     /// LISTs the versions in the log, ascending: those after `after`, at most `limit` of them.
-    /// Checkpoints, `.crc`, compacted entries and temporary files are not versions.
     pub(super) async fn list_versions(
         &self,
         after: Option<u64>,
         limit: usize,
     ) -> Result<Vec<u64>, QueueError> {
-        let listed = self.list(after, limit, version_of_entry).await;
-        listed.map_err(|error| self.failed(format!("LIST of the log of {}", self.describe()), &error))
+        self.list("log", after, limit, version_of_entry).await
     }
 
     /// LISTs the versions after `after` that have a checkpoint, or a part of one; ascending.
     pub(super) async fn list_checkpoints(&self, after: Option<u64>) -> Result<Vec<u64>, QueueError> {
-        let listed = self.list(after, usize::MAX, version_of_checkpoint).await;
-        listed.map_err(|error| self.failed(format!("LIST of the checkpoints of {}", self.describe()), &error))
+        self.list("checkpoints", after, usize::MAX, version_of_checkpoint).await
     }
 
     async fn list(
         &self,
+        what: &str,
         after: Option<u64>,
         limit: usize,
         version_of: fn(&str) -> Option<u64>,
-    ) -> object_store::Result<Vec<u64>> {
+    ) -> Result<Vec<u64>, QueueError> {
         let log = self.prefix.child("_delta_log");
         let objects = self.store.objects();
         let mut listing = match after {
@@ -170,7 +160,8 @@ impl Lake {
         while versions.len() < limit
             && let Some(object) = listing.next().await
         {
-            let object = object?;
+            let object = object
+                .map_err(|error| self.failed(format!("LIST of the {what} of {}", self.describe()), &error))?;
             // What somebody keeps in folders below the log is none of its entries.
             let mut below = object.location.prefix_match(log.path()).into_iter().flatten();
             if let (Some(name), None) = (below.next(), below.next()) {
@@ -181,8 +172,7 @@ impl Lake {
         Ok(versions)
     }
 
-    /// The key of a data file, from its path in the log: relative to the table, or an absolute URL
-    /// within the same bucket.
+    /// The key of a data file, from its path in the log: relative to the table, or a URL within the same bucket.
     pub(super) fn data_key(&self, path: &str) -> Result<Path, String> {
         let bucket = &self.store.config().bucket;
         let key = match path.split_once("://") {
@@ -191,12 +181,11 @@ impl Lake {
                 _ => return Err(format!("it is outside the bucket `{bucket}`")),
             },
             Some((scheme, _)) => return Err(format!("it is on another kind of store ({scheme})")),
-            None => format!("{}{path}", self.prefix.directory()),
+            None => self.key(path),
         };
         Path::parse(key).map_err(|error| error.to_string())
     }
 
-    /// GETs a data file whole; `None` when it isn't there.
     pub(super) async fn read_file(&self, key: &Path) -> Result<Option<Bytes>, QueueError> {
         let read = async { self.store.objects().get(key).await?.bytes().await };
         match read.await {
@@ -206,13 +195,11 @@ impl Lake {
         }
     }
 
-    /// PUTs a data file of ours.
     pub(super) async fn write_file(&self, name: &str, body: Bytes) -> Result<(), QueueError> {
         let stored = self.store.objects().put(&self.prefix.join(name), body.into()).await;
         stored.map(drop).map_err(|error| self.failed(format!("PUT of {name} to {}", self.describe()), &error))
     }
 
-    /// The error of a request that failed for good.
     pub(super) fn failed(&self, what: String, error: &(dyn Error + 'static)) -> QueueError {
         if let Some(refused) = self.refusal(error) {
             return refused.into();
@@ -242,12 +229,6 @@ impl Lake {
     /// What the store has against the credentials, if that is what is wrong.
     fn refusal(&self, error: &(dyn Error + 'static)) -> Option<StorageError> {
         StorageError::of_refusal(&self.store.config().describe(), error)
-    }
-}
-
-impl std::fmt::Debug for Lake {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Lake({})", self.describe())
     }
 }
 
@@ -289,14 +270,12 @@ pub(super) fn versions_of_compaction(name: &str) -> Option<(u64, u64)> {
     Some((version(first)?, version(last)?))
 }
 
-/// The version of a checkpoint's file name, whether classic, of several parts or V2 (Delta protocol, "Checkpoints");
-/// `None` for any other file.
+/// The version of a checkpoint's file name, classic, of several parts or V2; `None` for any other file.
 fn version_of_checkpoint(name: &str) -> Option<u64> {
     let (digits, rest) = name.split_at_checked(VERSION_DIGITS)?;
     rest.strip_prefix(".checkpoint.").and_then(|_| version(digits))
 }
 
-/// A version as file names have it.
 const VERSION_DIGITS: usize = 20;
 
 fn version(digits: &str) -> Option<u64> {

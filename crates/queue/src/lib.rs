@@ -63,16 +63,12 @@ pub mod storage;
 mod table;
 mod tail;
 
-/// Version of delta-rs that the queue is built on.
-pub fn deltalake_version() -> &'static str {
-    deltalake::crate_version()
-}
-
 pub use batch::Batch;
 pub use checkpoint::{
     Checkpoint, CheckpointAnswer, CheckpointBy, CheckpointOptions, CheckpointOutcome, Notice, make_checkpoint,
 };
 pub use consumer::{Consumer, ConsumerOptions, LostFile, Received, ReceivedBatch, Start};
+pub use deltalake::crate_version as deltalake_version;
 pub use entry::{EndOfStream, Origin, ProducerEpoch};
 pub use error::QueueError;
 pub use lake::Lake;

@@ -14,24 +14,16 @@ use super::lake::Lake;
 use super::ownership::check_writable;
 use crate::storage::{RequestFailed, one_line};
 
-/// A table as it stands.
+/// A table as it stands when it was asked for.
 pub(super) struct Opened {
-    /// Its latest version.
     pub version: u64,
-    /// What it asks of readers and writers.
     pub protocol: Protocol,
-    /// Its schema and properties.
     pub metadata: Metadata,
-    /// When that was asked for.
     pub asked: Instant,
-    /// How long it took to find out.
     pub took: Duration,
 }
 
-/// Opens a table for appending, and creates it where it isn't there.
-///
-/// # Errors
-/// When the store fails, or the table is not one that we may write to.
+/// Opens a table for appending, and creates it where it isn't there. It must be one that we may write to.
 pub(super) async fn open_for_writing(lake: &Lake, append_to_existing: bool) -> Result<Opened, QueueError> {
     create_if_absent(lake, append_to_existing).await?;
     let opened = open(lake).await?;
@@ -39,8 +31,7 @@ pub(super) async fn open_for_writing(lake: &Lake, append_to_existing: bool) -> R
     Ok(opened)
 }
 
-/// Opens a table that is there. Which data files there are isn't asked: on an old table that is a list of many
-/// thousands, and nobody here needs it.
+/// Opens a table that is there, without the list of its data files, which is long and nobody needs.
 pub(super) async fn open(lake: &Lake) -> Result<Opened, QueueError> {
     let asked = Instant::now();
     let what = || format!("opening the table at {}", lake.describe());
@@ -55,7 +46,6 @@ pub(super) async fn open(lake: &Lake) -> Result<Opened, QueueError> {
 
 type Latest = (u64, Protocol, Metadata);
 
-/// As delta-rs sees it.
 async fn latest(lake: &Lake) -> Result<Latest, QueueError> {
     let snapshot = Snapshot::try_new(lake.log().as_ref(), None).await;
     let snapshot = snapshot.map_err(|error| match RequestFailed::among_causes(&error) {
@@ -68,7 +58,6 @@ async fn latest(lake: &Lake) -> Result<Latest, QueueError> {
     Ok((snapshot.version(), protocol, metadata))
 }
 
-/// Entries that are asked for at once.
 const AT_ONCE: usize = 64;
 
 /// By every entry from the first on, where the log has them all; `problem` is why that is asked for.

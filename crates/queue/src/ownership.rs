@@ -11,7 +11,7 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt, future, stream};
 use object_store::ObjectMeta;
 use object_store::path::Path;
-use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::entry::{ENGINE_INFO, Entry, Metadata, Protocol};
@@ -21,18 +21,11 @@ use super::open::open;
 use super::table::{Access, is_created_by_s3mq};
 use crate::storage::{BENCH_LOCK, CLOCK_PREFIX, PREFLIGHT, one_line};
 
-/// The marker's key within its directory.
 const MARKER: &str = "_s3mq/marker.json";
 /// Foreign objects are counted up to this many; the message says "at least".
 const MAX_COUNTED: u64 = 10_000;
 /// After so many foreign directories with keys of our form, no more are looked into.
 const MAX_FOREIGN_DIRECTORIES: usize = 100;
-
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Marker {
-    created_by: String,
-}
 
 /// Objects that s3mq doesn't know to be its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,21 +60,15 @@ impl fmt::Display for Foreign {
     }
 }
 
-/// Writes the marker by which the directory of `lake` is known to be one of ours. For a directory that is empty and
-/// won't hold a table of ours; before anything else is written there.
-///
-/// # Errors
-/// When the store fails.
+/// Marks the directory of `lake`, which is empty and won't hold a table, as one of ours, before anything else is written
+/// there. Fails when the store does.
 pub async fn mark_directory(lake: &Lake) -> Result<(), QueueError> {
-    let marker = serde_json::json!(Marker { created_by: ENGINE_INFO.to_owned() });
+    let marker = json!({ "createdBy": ENGINE_INFO });
     lake.write_file(MARKER, Bytes::from(marker.to_string())).await
 }
 
 /// Checks that everything below the prefix of `lake` was made by s3mq, and that the `directories` in it, which will be
-/// emptied, have none of our tables below them.
-///
-/// # Errors
-/// [`QueueError::Foreign`] when something isn't, or what the store said.
+/// emptied, have none of our tables below them. Fails with [`QueueError::Foreign`] where that isn't so.
 pub async fn refuse_foreign(lake: &Lake, directories: &[String]) -> Result<(), QueueError> {
     let Survey { mut foreign, by_directory, folders } = survey(lake).await?;
     let is_below =
@@ -108,9 +95,6 @@ pub async fn refuse_foreign(lake: &Lake, directories: &[String]) -> Result<(), Q
 }
 
 /// Checks that a table may be written to: that we can, and that s3mq created it or its owner lets us.
-///
-/// # Errors
-/// [`QueueError::Unsupported`] names what we don't do; [`QueueError::ForeignTable`].
 pub(super) async fn check_writable(
     lake: &Lake,
     protocol: &Protocol,
@@ -122,7 +106,7 @@ pub(super) async fn check_writable(
     if append_to_existing || is_created_by_s3mq(metadata) || is_made_by_s3mq(lake).await? {
         return Ok(());
     }
-    Err(QueueError::ForeignTable { place: lake.describe() })
+    Err(QueueError::ForeignTable(lake.describe()))
 }
 
 /// Checks that there is nothing of others where a table is about to be created: VACUUM takes every file below a table
@@ -131,10 +115,8 @@ pub(super) async fn refuse_foreign_files(lake: &Lake) -> Result<(), QueueError> 
     refuse(lake, survey(lake).await?.foreign_to_this_directory(true))
 }
 
-/// Deletes what s3mq made in the directory of `lake`. Gives what else is there, and was left.
-///
-/// # Errors
-/// [`QueueError::Foreign`] when the directory isn't ours, and then nothing is deleted; or what the store said.
+/// Deletes what s3mq made in the directory of `lake`, and gives what else is there and was left. Fails with
+/// [`QueueError::Foreign`] when the directory isn't ours, and then nothing is deleted.
 pub async fn empty_directory(lake: &Lake) -> Result<Option<Foreign>, QueueError> {
     let found = survey(lake).await?;
     let is_ours = found.by_directory.contains_key("") && is_made_by_s3mq(lake).await?;
@@ -172,18 +154,14 @@ async fn is_made_by_s3mq(lake: &Lake) -> Result<bool, QueueError> {
         Err(error) => return Err(error),
     }
     let marker = lake.read_file(&lake.prefix().join(MARKER)).await?;
-    let marker = marker.and_then(|marker| serde_json::from_slice::<Marker>(&marker).ok());
-    Ok(marker.is_some_and(|marker| marker.created_by.starts_with("s3mq/")))
+    let marker = marker.and_then(|marker| serde_json::from_slice::<Value>(&marker).ok()).unwrap_or_default();
+    Ok(marker["createdBy"].as_str().is_some_and(|creator| creator.starts_with("s3mq/")))
 }
 
 fn add(found: &mut Option<Foreign>, more: Foreign) {
-    *found = Some(match found.take() {
-        Some(found) => found.and(more),
-        None => more,
-    });
+    *found = found.take().into_iter().chain([more]).reduce(Foreign::and);
 }
 
-/// What is below a prefix.
 #[derive(Default)]
 struct Survey {
     /// Objects whose keys have no form of ours.
@@ -251,7 +229,6 @@ enum Form<'a> {
     Ours(&'a str),
     /// Something that s3mq tries out or holds while it works, of a name that nobody else has.
     Temporary,
-    /// s3mq writes no such keys.
     Foreign,
 }
 
@@ -292,7 +269,7 @@ mod tests {
     const ID: &str = "3f0e9a52-8c1e-4a57-9d3c-0b7a3f0e9a52";
 
     #[test]
-    fn keys_of_our_form_are_told_from_others() {
+    fn keys_of_our_form_are_distinguished_from_others() {
         for (key, directory) in [
             ("part-ID.parquet", ""),
             ("a/b/part-ID.parquet", "a/b"),

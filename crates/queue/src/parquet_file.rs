@@ -1,18 +1,15 @@
-//! Data files: a batch of messages as Parquet, and back.
-//!
-//! What we write is made to be cheap: no dictionary, no statistics, no compression on `data` (a run
-//! is to measure the store, not how well timestamps compress), `producer` and `seq` delta-encoded to
-//! next to nothing. What we read may come from any writer: other encodings and compressions, many row
-//! groups, other columns beside ours, `data` as binary or as string.
+//! Data files: a batch of messages as Parquet, and back. What we write is cheap, and `data` uncompressed: a run is to
+//! measure the store, not how well timestamps compress. What we read may come from any writer.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Int8Type, Int16Type, Int32Type, Int64Type};
+use arrow_array::types::Int64Type;
 use arrow_array::{Array, ArrayRef, BinaryArray, BooleanArray, Int32Array, Int64Array, RecordBatch};
 use arrow_buffer::{Buffer, OffsetBuffer, ScalarBuffer};
-use arrow_schema::{DataType, Field, Schema};
+use arrow_cast::cast;
+use arrow_schema::DataType;
 use arrow_select::filter::filter;
 use bytes::Bytes;
 use parquet::arrow::arrow_reader::{
@@ -45,7 +42,7 @@ pub enum DataEncoding {
 /// At which a page is full, by default.
 const PAGE_BYTES: usize = 1 << 20;
 /// The default; for large messages a page is more than [`PAGE_BYTES`] then.
-const LEAST_WRITE_ROWS: usize = 1024;
+const MIN_WRITE_ROWS: usize = 1024;
 
 /// Encodes a batch. A failure would be a bug of ours or of the Parquet crate; it is said in words.
 pub(super) fn encode(
@@ -62,16 +59,11 @@ pub(super) fn encode(
         None,
     );
     let first_seq = first_seq as i64;
-    let columns: Vec<ArrayRef> = vec![
-        Arc::new(data),
-        Arc::new(Int32Array::from_value(producer, rows)),
-        Arc::new(Int64Array::from_iter_values(first_seq..first_seq + rows as i64)),
+    let columns: [(&str, ArrayRef); 3] = [
+        (DATA, Arc::new(data)),
+        (PRODUCER, Arc::new(Int32Array::from_value(producer, rows))),
+        (SEQ, Arc::new(Int64Array::from_iter_values(first_seq..first_seq + rows as i64))),
     ];
-    let schema = Arc::new(Schema::new(vec![
-        Field::new(DATA, DataType::Binary, false),
-        Field::new(PRODUCER, DataType::Int32, false),
-        Field::new(SEQ, DataType::Int64, false),
-    ]));
     let properties = WriterProperties::builder()
         .set_created_by(concat!("s3mq ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_compression(Compression::UNCOMPRESSED)
@@ -81,7 +73,7 @@ pub(super) fn encode(
         .set_data_page_row_count_limit(usize::MAX)
         .set_max_row_group_row_count(None)
         // The writer allocates once for so many rows, and then looks whether the page is full: about a page's worth.
-        .set_write_batch_size((rows * PAGE_BYTES / payload_bytes.max(1)).max(LEAST_WRITE_ROWS))
+        .set_write_batch_size((rows * PAGE_BYTES / payload_bytes.max(1)).max(MIN_WRITE_ROWS))
         .set_column_encoding(
             ColumnPath::from(DATA),
             match encoding {
@@ -95,20 +87,16 @@ pub(super) fn encode(
     let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
     // Length prefixes and the other two columns come to less than six bytes a row.
     let file = Vec::with_capacity(payload_bytes + 6 * rows + 4096);
-    let written = RecordBatch::try_new(schema.clone(), columns).map_err(|error| error.to_string()).and_then(
-        |record_batch| {
-            let write = || -> parquet::errors::Result<Vec<u8>> {
-                let mut writer = ArrowWriter::try_new_with_options(file, schema, options)?;
-                writer.write(&record_batch)?;
-                writer.into_inner()
-            };
-            write().map_err(|error| error.to_string())
-        },
-    )?;
-    Ok(Bytes::from(written))
+    let write = || {
+        // What is never null is declared so.
+        let rows = RecordBatch::try_from_iter(columns)?;
+        let mut writer = ArrowWriter::try_new_with_options(file, rows.schema(), options)?;
+        writer.write(&rows)?;
+        writer.into_inner()
+    };
+    write().map(Bytes::from).map_err(|error| error.to_string())
 }
 
-/// The rows of a data file, in chunks as the reader gave them.
 #[derive(Debug, Default)]
 pub(super) struct Decoded {
     pub chunks: Vec<Chunk>,
@@ -128,13 +116,11 @@ pub(super) struct Chunk {
 /// Rows decoded at a time; a column of 17-byte messages of this many is about two megabytes.
 const CHUNK_ROWS: usize = 128 * 1024;
 
-/// The most that one file may decode to: a few kilobytes of dictionary and run lengths can be billions of rows.
+/// What one file may decode to at most: a few kilobytes of dictionary and run lengths can be billions of rows.
 const MAX_DECODED_BYTES: usize = 2 << 30;
 
-/// Decodes a data file of any writer, of as many rows as the log says, where it says so.
-///
-/// # Errors
-/// Says what is wrong with the file; never panics, whatever it is.
+/// Decodes a data file of any writer, of as many rows as the log says, where it says so; or says what is wrong with it.
+/// Never panics.
 pub(super) fn decode(file: Bytes, rows: Option<u64>) -> Result<Decoded, String> {
     // The Parquet crate checks most of what a broken file makes it do, and where it doesn't, one file is lost.
     let decoding = AssertUnwindSafe(|| decode_unguarded(file, rows, MAX_DECODED_BYTES));
@@ -147,23 +133,16 @@ pub(super) fn decode(file: Bytes, rows: Option<u64>) -> Result<Decoded, String> 
 
 fn decode_unguarded(file: Bytes, rows: Option<u64>, max_bytes: usize) -> Result<Decoded, String> {
     guard::check_footer(&file)?;
-    // Without the embedded Arrow schema a column is what Parquet says it is: a byte array is binary or
-    // a string, never one of Arrow's dictionaries or views.
+    // Without the embedded Arrow schema a byte array is binary or a string, never one of Arrow's dictionaries or views.
     let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
     let opened = ArrowReaderMetadata::load(&file, options).map_err(|error| error.to_string())?;
     // Before any of them is decoded, and again of those that were.
     let of_the_file = opened.metadata().file_metadata().num_rows().max(0) as u64;
     let said = rows.unwrap_or(of_the_file);
     expect_rows(of_the_file, said)?;
-    let wanted: Vec<usize> = opened
-        .schema()
-        .fields()
-        .iter()
-        .enumerate()
-        .filter(|(_, field)| [DATA, SEQ, DIFF].contains(&field.name().as_str()))
-        .map(|(index, _)| index)
-        .collect();
-    let columns = ProjectionMask::roots(opened.parquet_schema(), wanted);
+    let fields = opened.schema().fields().iter().enumerate();
+    let wanted = fields.filter(|(_, field)| [DATA, SEQ, DIFF].contains(&field.name().as_str()));
+    let columns = ProjectionMask::roots(opened.parquet_schema(), wanted.map(|(index, _)| index));
     guard::check_pages(&file, opened.metadata(), |column| columns.leaf_included(column))?;
     let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(file, opened)
         .with_projection(columns)
@@ -220,40 +199,29 @@ impl Chunk {
             return Ok(self);
         }
         let keep = |column: &dyn Array| filter(column, rows).map_err(|error| error.to_string());
-        Ok(Self {
-            data: keep(&self.data)?.as_binary().clone(),
-            seq: match &self.seq {
-                Some(seq) => Some(keep(seq)?.as_primitive().clone()),
-                None => None,
-            },
-        })
+        let data = keep(&self.data)?.as_binary().clone();
+        let seq = self.seq.map(|seq| keep(&seq)).transpose()?;
+        Ok(Self { data, seq: seq.map(|seq| seq.as_primitive().clone()) })
     }
 }
 
 fn as_binary(data: &ArrayRef) -> Result<BinaryArray, String> {
     match data.data_type() {
-        DataType::Binary => Ok(data.as_binary().clone()),
-        DataType::Utf8 => Ok(BinaryArray::from(data.as_string::<i32>().clone())),
-        DataType::FixedSizeBinary(_) => Ok(data.as_fixed_size_binary().iter().collect()),
+        DataType::Binary | DataType::Utf8 | DataType::FixedSizeBinary(_) => {
+            let data = cast(data, &DataType::Binary).map_err(|error| error.to_string())?;
+            Ok(data.as_binary().clone())
+        }
         other => Err(format!("its column `data` is {other}, not binary or string")),
     }
 }
 
 fn is_addition(diff: &ArrayRef) -> Result<BooleanArray, String> {
-    fn not_below_zero<T: arrow_array::ArrowPrimitiveType>(diff: &ArrayRef) -> BooleanArray
-    where
-        T::Native: Into<i64>,
-    {
-        diff.as_primitive::<T>()
-            .iter()
-            .map(|value| Some(value.is_none_or(|value| value.into() >= 0)))
-            .collect()
-    }
     match diff.data_type() {
-        DataType::Int8 => Ok(not_below_zero::<Int8Type>(diff)),
-        DataType::Int16 => Ok(not_below_zero::<Int16Type>(diff)),
-        DataType::Int32 => Ok(not_below_zero::<Int32Type>(diff)),
-        DataType::Int64 => Ok(not_below_zero::<Int64Type>(diff)),
+        DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64 => {
+            let diff = cast(diff, &DataType::Int64).map_err(|error| error.to_string())?;
+            let diff = diff.as_primitive::<Int64Type>().iter();
+            Ok(diff.map(|value| Some(value.is_none_or(|value| value >= 0))).collect())
+        }
         other => Err(format!("its column `diff` is {other}, not a whole number")),
     }
 }

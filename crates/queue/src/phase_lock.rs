@@ -1,16 +1,9 @@
-//! The cadence of commits: when the next one is due, from when the past ones came.
-//!
-//! A producer commits on a grid: the ends of its intervals lie exactly one period apart, and each commit comes
-//! a little after one, by what the store took. The estimate is therefore that of a phase-locked loop: an
-//! arrival moves the next due time by a part of its deviation and the period by a far smaller part, and an
-//! interval without a commit is a turn of the grid and not a sign of a slower one. The period is taken anew where
-//! most of the recent gaps contradict it, and at once where several commits were waiting. Several producers
-//! keep no common grid: then the cadence isn't steady, and nothing should be planned on it.
-//!
-//! Times are nanoseconds of any one clock.
+//! A phase-locked loop: when the next commit is due, from when the past ones came. A producer commits on a grid, each a
+//! little after the end of an interval. An interval without a commit is a turn of the grid and not a sign of a slower
+//! one; the period is taken anew where most of the recent gaps contradict it. Several producers keep no common grid:
+//! then it isn't steady, and nothing should be planned on it. Times are nanoseconds of any one clock.
 
-/// How much of an arrival's deviation moves the phase, once the first ones have had their say. The period
-/// moves by a quarter of the square of it, which damps the loop critically.
+/// How much of an arrival's deviation moves the phase; the period moves by a quarter of its square (critical damping).
 const PHASE_GAIN: f64 = 0.15;
 /// How much of a deviation goes into the running mean of them.
 const SPREAD_GAIN: f64 = 0.1;
@@ -24,31 +17,30 @@ const MANY: u32 = 3;
 const SETTLED: u32 = 20;
 /// So many periods may fail before that, one after the other.
 const FAILURES: u32 = 3;
-/// A cadence is steady while commits deviate from it by less than this share of the period, in the mean.
+/// The grid is steady while commits deviate from it by less than this share of the period, in the mean.
 const STEADY: f64 = 1.0 / 6.0;
 
-/// A learned cadence.
 #[derive(Debug)]
 pub(super) struct PhaseLock {
-    period_ns: f64,
-    spread_ns: f64,
-    last_ns: Option<f64>,
+    /// Time between two commits.
+    pub period_ns: f64,
+    /// Mean deviation of a commit from its due time.
+    pub spread_ns: f64,
+    pub last_ns: Option<f64>,
     due_ns: f64,
     /// How often in a row the period was taken anew before it had proved itself.
     failures: u32,
-    /// Arrivals since the period was told or taken anew.
+    /// Arrivals since the period was given or taken anew.
     arrivals: u32,
     /// The newest last; at most [`GAPS`].
     gaps_ns: Vec<f64>,
 }
 
 impl PhaseLock {
-    /// Begins with a period that was told.
     pub(super) fn of(period_ns: f64) -> Self {
-        let spread_ns = period_ns / 100.0;
         Self {
             period_ns,
-            spread_ns,
+            spread_ns: period_ns / 100.0,
             last_ns: None,
             due_ns: 0.0,
             failures: 0,
@@ -57,24 +49,8 @@ impl PhaseLock {
         }
     }
 
-    /// Time between two commits.
-    pub(super) fn period_ns(&self) -> f64 {
-        self.period_ns
-    }
-
-    /// Mean deviation of a commit from its due time.
-    pub(super) fn spread_ns(&self) -> f64 {
-        self.spread_ns
-    }
-
-    /// Whether commits keep to it.
     pub(super) fn is_steady(&self) -> bool {
         self.spread_ns < STEADY * self.period_ns
-    }
-
-    /// When the last commit came.
-    pub(super) fn last_ns(&self) -> Option<f64> {
-        self.last_ns
     }
 
     /// When the next commit is due; `None` before the first.
@@ -89,10 +65,13 @@ impl PhaseLock {
             return;
         };
         let gap_ns = (at_ns - last_ns) / f64::from(commits.max(1));
-        self.note_gap(gap_ns);
+        if self.gaps_ns.len() == GAPS {
+            self.gaps_ns.remove(0);
+        }
+        self.gaps_ns.push(gap_ns);
         let at_once = (commits >= MANY && gap_ns > 0.0 && gap_ns < self.period_ns / 2.0).then_some(gap_ns);
         if let Some(period_ns) = at_once.or_else(|| self.other_period_ns()) {
-            // Trusted, for looking rarely would never tell; but not where one period after the other fails.
+            // Trusted, for looking rarely would never show it; but not where one period after the other fails.
             let failures = if self.arrivals < SETTLED { self.failures + 1 } else { 0 };
             let is_doubted = failures > FAILURES;
             let new = Self { last_ns: self.last_ns, due_ns: at_ns + period_ns, ..Self::of(period_ns) };
@@ -115,13 +94,6 @@ impl PhaseLock {
         self.spread_ns += spread_gain * (off_ns.abs().min(max_ns) - self.spread_ns);
     }
 
-    fn note_gap(&mut self, gap_ns: f64) {
-        if self.gaps_ns.len() == GAPS {
-            self.gaps_ns.remove(0);
-        }
-        self.gaps_ns.push(gap_ns);
-    }
-
     /// The median of the recent gaps, where that isn't the period at all.
     fn other_period_ns(&self) -> Option<f64> {
         let mut sorted: [f64; GAPS] = self.gaps_ns.as_slice().try_into().ok()?;
@@ -138,38 +110,38 @@ mod tests {
 
     const MS: f64 = 1e6;
 
-    /// Arrivals at these times, in milliseconds, over a cadence told as `period_ms`; each is one commit.
+    /// Arrivals at these times, in milliseconds, over a period given as `period_ms`; each is one commit.
     fn learned(period_ms: f64, arrivals_ms: impl IntoIterator<Item = f64>) -> PhaseLock {
-        let mut cadence = PhaseLock::of(period_ms * MS);
-        arrivals_ms.into_iter().for_each(|at_ms| cadence.arrived(at_ms * MS, 1));
-        cadence
+        let mut grid = PhaseLock::of(period_ms * MS);
+        arrivals_ms.into_iter().for_each(|at_ms| grid.arrived(at_ms * MS, 1));
+        grid
     }
 
     #[test]
     fn a_steady_grid_is_kept_to_the_microsecond() {
-        let cadence = learned(100.0, (0..50).map(|i| 7.0 + f64::from(i) * 100.0));
-        assert!((cadence.due_ns().unwrap() - 5_007.0 * MS).abs() < 1_000.0);
+        let grid = learned(100.0, (0..50).map(|i| 7.0 + f64::from(i) * 100.0));
+        assert!((grid.due_ns().unwrap() - 5_007.0 * MS).abs() < 1_000.0);
     }
 
     #[test]
     fn a_grid_that_differs_a_little_is_learned() {
-        let cadence = learned(100.0, (0..200).map(|i| f64::from(i) * 101.0));
-        assert!((cadence.period_ns() - 101.0 * MS).abs() < 0.05 * MS, "{}", cadence.period_ns());
-        assert!((cadence.due_ns().unwrap() - 20_200.0 * MS).abs() < 0.5 * MS);
+        let grid = learned(100.0, (0..200).map(|i| f64::from(i) * 101.0));
+        assert!((grid.period_ns - 101.0 * MS).abs() < 0.05 * MS, "{}", grid.period_ns);
+        assert!((grid.due_ns().unwrap() - 20_200.0 * MS).abs() < 0.5 * MS);
     }
 
     #[test]
-    fn another_cadence_is_taken_over_after_a_few_gaps() {
-        let cadence = learned(1_000.0, (0..8).map(|i| f64::from(i) * 250.0));
-        assert!((cadence.period_ns() - 250.0 * MS).abs() < 1.0);
-        assert!((cadence.due_ns().unwrap() - 2_000.0 * MS).abs() < 1.0);
+    fn another_period_is_taken_over_after_a_few_gaps() {
+        let grid = learned(1_000.0, (0..8).map(|i| f64::from(i) * 250.0));
+        assert!((grid.period_ns - 250.0 * MS).abs() < 1.0);
+        assert!((grid.due_ns().unwrap() - 2_000.0 * MS).abs() < 1.0);
     }
 
     #[test]
     fn several_commits_at_one_look_correct_the_period_at_once() {
-        let mut cadence = learned(10_000.0, [0.0]);
-        cadence.arrived(10_000.0 * MS, 10);
-        assert!((cadence.period_ns() - 1_000.0 * MS).abs() < 1.0);
+        let mut grid = learned(10_000.0, [0.0]);
+        grid.arrived(10_000.0 * MS, 10);
+        assert!((grid.period_ns - 1_000.0 * MS).abs() < 1.0);
     }
 
     #[test]
@@ -193,23 +165,23 @@ mod tests {
 
     #[test]
     fn an_empty_interval_is_a_turn_of_the_grid() {
-        let cadence = learned(100.0, [0.0, 100.0, 200.0, 500.0]);
-        assert!((cadence.due_ns().unwrap() - 600.0 * MS).abs() < 1_000.0);
-        assert!((cadence.period_ns() - 100.0 * MS).abs() < 1_000.0);
+        let grid = learned(100.0, [0.0, 100.0, 200.0, 500.0]);
+        assert!((grid.due_ns().unwrap() - 600.0 * MS).abs() < 1_000.0);
+        assert!((grid.period_ns - 100.0 * MS).abs() < 1_000.0);
     }
 
     #[test]
     fn a_late_commit_does_not_make_the_next_one_late() {
-        let mut cadence = learned(100.0, (0..20).map(|i| f64::from(i) * 100.0));
-        cadence.arrived(2_070.0 * MS, 1);
-        let due_ms = cadence.due_ns().unwrap() / MS;
+        let mut grid = learned(100.0, (0..20).map(|i| f64::from(i) * 100.0));
+        grid.arrived(2_070.0 * MS, 1);
+        let due_ms = grid.due_ns().unwrap() / MS;
         assert!((2_090.0..=2_100.0).contains(&due_ms), "{due_ms}");
     }
 
     #[test]
     fn commits_that_came_together_share_their_gap() {
-        let mut cadence = PhaseLock::of(100.0 * MS);
-        (0..10).for_each(|i| cadence.arrived(f64::from(i) * 300.0 * MS, 3));
-        assert!((cadence.period_ns() - 100.0 * MS).abs() < 1.0);
+        let mut grid = PhaseLock::of(100.0 * MS);
+        (0..10).for_each(|i| grid.arrived(f64::from(i) * 300.0 * MS, 3));
+        assert!((grid.period_ns - 100.0 * MS).abs() < 1.0);
     }
 }

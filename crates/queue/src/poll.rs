@@ -1,9 +1,5 @@
-//! When to ask for the next version.
-//!
-//! A consumer learns of a commit by asking for its entry: an answer is a *hit*, an absence is a *miss*
-//! that costs as much as a hit. Asking often finds a commit early and pays for many misses; the
-//! adaptive policy asks when the next commit is due. Both are pure functions of the times of past
-//! hits and misses, in nanoseconds of any one clock.
+//! When to ask for the next version. The entry is found (a *hit*) or absent (a *miss*), which costs as much: the adaptive
+//! policy asks when the next commit is due. Both policies are pure functions of the times of past hits and misses.
 
 use std::time::Duration;
 
@@ -12,9 +8,9 @@ use super::phase_lock::PhaseLock;
 /// A policy, as it is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Poll {
-    /// Learns the cadence of commits, beginning with this one, and asks about when each is due.
+    /// Learns the interval of commits, beginning with this one, and asks about when each is due.
     Adaptive {
-        /// The cadence to begin with: the producers' commit interval.
+        /// The interval to begin with: the producers' commit interval.
         expected: Duration,
     },
     /// Asks again this long after each miss.
@@ -29,7 +25,7 @@ impl Poll {
         let period_ns = self.interval().as_nanos() as f64;
         Poller {
             policy: self,
-            told_ns: period_ns,
+            expected_ns: period_ns,
             phase_lock: PhaseLock::of(period_ns),
             answer_ns: 0.0,
             unlocated: 0,
@@ -44,31 +40,28 @@ impl Poll {
     /// The longest pause between two questions, while nothing comes for long.
     pub fn longest_pause(self) -> Duration {
         match self {
-            Self::Adaptive { expected } => expected.max(Duration::from_nanos(SHORTEST_PAUSE_NS as u64)),
+            Self::Adaptive { expected } => expected.max(Duration::from_nanos(MIN_PAUSE_NS as u64)),
             Self::Fixed { interval } => interval,
         }
     }
 
     /// The pause between two questions that the policy begins with.
     pub fn interval(self) -> Duration {
-        match self {
-            Self::Adaptive { expected } => expected,
-            Self::Fixed { interval } => interval,
-        }
+        let (Self::Adaptive { expected: interval } | Self::Fixed { interval }) = self;
+        interval
     }
 }
 
 /// A shorter pause than this is none: the timer alone would take as long.
-const SHORTEST_PAUSE_NS: f64 = 50_000.0;
+const MIN_PAUSE_NS: f64 = 50_000.0;
 /// How much longer each pause between probes is than the one before.
 const PAUSE_GROWTH: f64 = 1.5;
-/// How long before a commit is due it is looked for first, in mean deviations of the commits. More would
-/// cost misses, less would find commits late.
+/// How long before a commit is due it is looked for first, in mean deviations of the commits.
 const LEAD: f64 = 1.0;
 /// Weight of the newest observation in the running mean of how long an answer takes.
 const ANSWER_GAIN: f64 = 0.1;
-/// After this many intervals without a commit the stream counts as silent.
-const SILENT_INTERVALS: f64 = 10.0;
+/// After this many intervals without a commit the stream counts as idle.
+const IDLE_INTERVALS: f64 = 10.0;
 
 /// A question and its answer, in nanoseconds of the monotonic clock.
 #[derive(Clone, Copy, Debug)]
@@ -88,21 +81,17 @@ impl Asked {
 
 /// Decides, hit by hit and miss by miss, when to ask next.
 ///
-/// The adaptive policy asks for a commit so that the store looks a little before it is due by the learned
-/// [`PhaseLock`], and then ever less closely until the hit. A miss pins the commit from below, the hit from above;
-/// their middle is its arrival. A commit that the first question found is pinned from above only: it is taken to
-/// have come earlier, by twice as much for each that was found like that in a row, until a miss comes first
-/// again. It may not be the latest one either: the next question follows at once, and so a backlog is read
-/// without pauses.
+/// The adaptive policy asks a little before a commit is due by the [`PhaseLock`], and then ever less closely until the
+/// hit. The middle of the last miss and the hit is the commit's arrival. One that the first question found came earlier,
+/// by twice as much for each found like that in a row. After a hit the next question follows at once, so that a backlog
+/// is read without pauses.
 #[derive(Debug)]
 pub(super) struct Poller {
     policy: Poll,
-    /// The commit interval that was told. It bounds every wait, whatever was learned: an interval while nothing is
-    /// expected, a tenth of one while something is late or can't be foreseen.
-    told_ns: f64,
+    /// The commit interval that the policy begins with. It bounds every wait, whatever was learned.
+    expected_ns: f64,
     phase_lock: PhaseLock,
-    /// How long the answer to a first question takes; it takes longer than that to a probe, for everything has
-    /// been idle.
+    /// How long the answer to a first question takes, which finds everything idle.
     answer_ns: f64,
     /// Commits that were found since the last one whose arrival is known.
     unlocated: u32,
@@ -121,6 +110,7 @@ pub(super) struct Poller {
 impl Poller {
     /// A commit was found; gives the time to ask for the next one.
     pub(super) fn hit(&mut self, asked: Asked) -> u64 {
+        let is_adaptive = matches!(self.policy, Poll::Adaptive { .. });
         let was_first = self.was_first(asked);
         self.found_at_once += i32::from(was_first);
         let missed_ns = self.missed_ns.take();
@@ -128,7 +118,7 @@ impl Poller {
         self.probes = 0;
         self.found_ns = asked.looked_ns();
         match missed_ns {
-            Some(missed_ns) if self.is_adaptive() && !was_first => {
+            Some(missed_ns) if is_adaptive && !was_first => {
                 self.arrived(missed_ns + (self.found_ns - missed_ns) / 2);
                 self.when_due_ns(asked.answered_ns)
             }
@@ -144,9 +134,9 @@ impl Poller {
         }
         if self.unlocated > 0 {
             // The last one is the latest, and came before it was asked for.
-            let step_ns = self.phase_lock.spread_ns().max(SHORTEST_PAUSE_NS);
+            let step_ns = self.phase_lock.spread_ns.max(MIN_PAUSE_NS);
             let earlier_ns = step_ns * 2_f64.powi((self.found_at_once - 1).clamp(0, 100));
-            let max_ns = self.phase_lock.period_ns() / 4.0;
+            let max_ns = self.phase_lock.period_ns / 4.0;
             self.arrived(self.found_ns.saturating_sub(earlier_ns.min(max_ns) as u64));
         }
         if self.was_first(asked) {
@@ -158,29 +148,25 @@ impl Poller {
             return due_ns;
         }
         self.probes += 1;
-        // Long overdue, it is silence and no late commit: what comes after it may be found an interval late.
-        let is_silent =
-            self.phase_lock.last_ns().is_some_and(|at| now_ns as f64 - at > SILENT_INTERVALS * self.told_ns);
-        let longest_ns = if is_silent { self.told_ns } else { self.told_ns / 10.0 }.max(SHORTEST_PAUSE_NS);
+        // Long overdue, the stream is idle and no commit late: what comes after it may be found an interval late.
+        let is_idle =
+            self.phase_lock.last_ns.is_some_and(|at| now_ns as f64 - at > IDLE_INTERVALS * self.expected_ns);
+        let max_ns = if is_idle { self.expected_ns } else { self.expected_ns / 10.0 }.max(MIN_PAUSE_NS);
         let pause_ns = if self.phase_lock.is_steady() {
-            let close_ns = self.phase_lock.spread_ns().max(SHORTEST_PAUSE_NS) / 4.0;
-            (close_ns * PAUSE_GROWTH.powi(self.probes.min(100) - 1)).min(longest_ns)
+            let close_ns = self.phase_lock.spread_ns.max(MIN_PAUSE_NS) / 4.0;
+            (close_ns * PAUSE_GROWTH.powi(self.probes.min(100) - 1)).min(max_ns)
         } else {
-            longest_ns
+            max_ns
         };
-        if pause_ns < SHORTEST_PAUSE_NS { now_ns } else { now_ns + pause_ns as u64 }
+        if pause_ns < MIN_PAUSE_NS { now_ns } else { now_ns + pause_ns as u64 }
     }
 
-    fn is_adaptive(&self) -> bool {
-        matches!(self.policy, Poll::Adaptive { .. })
-    }
-
-    /// Whether this answers the first question for a commit; if so, takes in how long that took.
+    /// Whether this answers the first question for a commit; if so, notes how long that took.
     fn was_first(&mut self, asked: Asked) -> bool {
         let was_first = std::mem::take(&mut self.asked_when_due);
         if was_first {
             let took_ns = (asked.answered_ns - asked.at_ns) as f64;
-            self.answer_ns += ANSWER_GAIN * (took_ns.min(self.phase_lock.period_ns()) - self.answer_ns);
+            self.answer_ns += ANSWER_GAIN * (took_ns.min(self.phase_lock.period_ns) - self.answer_ns);
         }
         was_first
     }
@@ -191,10 +177,9 @@ impl Poller {
 
     /// When to ask for the next commit in view of when it is due; now, where that is past or can't be foreseen.
     fn when_due_ns(&mut self, now_ns: u64) -> u64 {
-        // A whole answer earlier: the first question should just miss. After a pause everything is cold, and
-        // the probe that follows it is answered faster.
-        let lead_ns = self.answer_ns + LEAD * self.phase_lock.spread_ns();
-        let latest_ns = now_ns + self.told_ns as u64;
+        // A whole answer earlier: the first question should just miss, and the probe that follows is answered faster.
+        let lead_ns = self.answer_ns + LEAD * self.phase_lock.spread_ns;
+        let latest_ns = now_ns + self.expected_ns as u64;
         match self.phase_lock.due_ns().map(|due_ns| (due_ns - lead_ns) as u64) {
             Some(first_ns) if first_ns > now_ns && self.phase_lock.is_steady() => {
                 self.asked_when_due = first_ns <= latest_ns;
@@ -250,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn at_a_steady_cadence_adaptive_asks_rarely_and_finds_no_later_than_fixed() {
+    fn at_a_steady_interval_adaptive_asks_rarely_and_finds_no_later_than_fixed() {
         for (period_ms, jitter_ms) in
             [(100.0, 0.2), (100.0, 1.0), (100.0, 3.0), (1000.0, 5.0), (20.0, 1.0), (5.0, 1.0)]
         {
@@ -260,13 +245,13 @@ mod tests {
             let (_, fixed_delay_ms) = run(Poll::Fixed { interval: expected / 10 }, &commits, 1_000_000);
             assert!(asked <= 3.0, "{asked} questions a commit at {period_ms} ms");
             assert!(delay_ms <= fixed_delay_ms, "{delay_ms} against {fixed_delay_ms} at {period_ms} ms");
-            // Half a round trip is the way of the answer; the rest is waiting to be asked for.
+            // Half a round trip is the answer's; the rest is waiting to be asked for.
             assert!(delay_ms <= 0.5 + jitter_ms.max(1.0), "{delay_ms} at {period_ms} ms");
         }
     }
 
     #[test]
-    fn adaptive_learns_a_cadence_that_it_was_told_wrong() {
+    fn adaptive_learns_an_interval_other_than_expected() {
         let commits = steady(250.0, 1.0, 400);
         let (asked, delay_ms) =
             run(Poll::Adaptive { expected: Duration::from_millis(1000) }, &commits, 1_000_000);
@@ -323,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_after_any_cadence_costs_a_question_an_interval() {
+    fn idleness_after_any_interval_costs_a_question_an_interval() {
         let mut poller = Poll::Adaptive { expected: Duration::from_secs(1) }.start();
         let mut now_ns = 0;
         for i in 1..200u64 {
@@ -335,7 +320,7 @@ mod tests {
             now_ns = poller.miss(at(now_ns));
             asked += u32::from(now_ns > start_ns + 20_000_000_000);
         }
-        assert!((35..=45).contains(&asked), "{asked} questions in forty seconds of silence");
+        assert!((35..=45).contains(&asked), "{asked} questions in forty idle seconds");
     }
 
     #[test]
@@ -347,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn in_silence_adaptive_asks_once_a_period() {
+    fn while_idle_adaptive_asks_once_a_period() {
         let mut poller = Poll::Adaptive { expected: Duration::from_millis(100) }.start();
         poller.miss(at(0));
         poller.hit(at(1_000_000));
@@ -356,7 +341,7 @@ mod tests {
             now_ns = poller.miss(at(now_ns));
             asked_late += u32::from(now_ns > 10_000_000_000);
         }
-        assert!((95..=105).contains(&asked_late), "{asked_late} questions in ten seconds of silence");
+        assert!((95..=105).contains(&asked_late), "{asked_late} questions in ten idle seconds");
     }
 
     #[test]

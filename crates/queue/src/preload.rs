@@ -45,12 +45,8 @@ const AT_ONCE: usize = 16;
 const STRETCH: u64 = 1000;
 
 /// Adds versions to a table, which is created where it isn't there; `message` makes the one message of each, or ends it
-/// early; `report` gets how many there are so far. However it ends, the versions that were begun are finished, and none
-/// is missing between them, unless the store fails.
-///
-/// # Errors
-/// When the store fails, the table is one that we may not write to, somebody else writes to it, or a
-/// checkpoint can't be made.
+/// early; `report` gets how many there are so far. Versions that were begun are finished, unless the store fails. Fails
+/// when the store does, we may not write to the table, somebody else does, or a checkpoint can't be made.
 pub async fn preload(
     lake: &Lake,
     options: PreloadOptions,
@@ -74,8 +70,19 @@ pub async fn preload(
         let until = (done - done % stretch + stretch).min(last);
         let messages = (done + 1..=until).map_while(|version| Some((version, message()?)));
         let versions = futures::stream::iter(messages).map(|(version, message)| {
-            let number = version - before - 1;
-            add_version(lake.clone(), by, options.anchor.clone(), version, number, message)
+            let (number, anchor) = (version - before - 1, options.anchor.clone());
+            async move {
+                let batch = Batch::from_iter([message]);
+                let encoding = DataEncoding::default();
+                let file = store_batch(lake.clone(), by, encoding, anchor.clone(), number, batch).await?;
+                let commit_id = Uuid::new_v4();
+                let entry = commit_of_files(commit_id, by, number + 1, anchor.now_us(), &[file]);
+                let mut committer = Committer::of_version(lake.clone(), version);
+                if committer.commit(Bytes::from(entry), commit_id).await?.version == version {
+                    return Ok(());
+                }
+                Err(lake.cannot("preload", format!("somebody else wrote version {version} meanwhile")))
+            }
         });
         let mut versions = versions.buffer_unordered(AT_ONCE);
         let mut added = done - before;
@@ -96,28 +103,9 @@ pub async fn preload(
     Ok(Preloaded { last_version: done, checkpoints })
 }
 
-async fn add_version(
-    lake: Lake,
-    by: ProducerEpoch,
-    anchor: Anchor,
-    version: u64,
-    number: u64,
-    message: Vec<u8>,
-) -> Result<(), QueueError> {
-    let batch = Batch::from_iter([message]);
-    let file = store_batch(lake.clone(), by, DataEncoding::default(), anchor.clone(), number, batch).await?;
-    let commit_id = Uuid::new_v4();
-    let entry = Bytes::from(commit_of_files(commit_id, by, number + 1, anchor.now_us(), &[file]));
-    let committed = Committer::of_version(lake.clone(), version).commit(entry, commit_id).await?;
-    if committed.version == version {
-        return Ok(());
-    }
-    Err(lake.cannot("preload", format!("somebody else wrote version {version} meanwhile")))
-}
-
 /// Waits for a checkpoint; how many were made.
 async fn finished(lake: &Lake, running: Option<JoinHandle<CheckpointAnswer>>) -> Result<u64, QueueError> {
     let Some(running) = running else { return Ok(0) };
-    let (_, made) = running.await.map_err(|error| QueueError::TaskEnded(error.to_string()))?;
+    let (_, made) = running.await?;
     made.map_err(|error| lake.cannot("checkpoint", error.to_string())).map(|()| 1)
 }

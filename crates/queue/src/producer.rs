@@ -3,21 +3,19 @@
 //! Batches are encoded and uploaded while an earlier commit is in flight; whatever finished uploading meanwhile shares
 //! the next one. So a store that is slower than the batches come makes commits larger, not more.
 
-use std::future::Future;
 use std::ops::RangeInclusive;
-use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
-use futures::future::OptionFuture;
+use futures::future::{BoxFuture, OptionFuture};
 use futures::stream::FuturesOrdered;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use super::batch::Batch;
-use super::blocking::{QUICK_BYTES, off_the_runtime};
+use super::blocking::off_the_runtime;
 use super::checkpoint::{CheckpointBy, Checkpointer, Notice, notify};
 use super::commit::{Committed, Committer};
 use super::entry::{EndOfStream, Entry, Origin, ProducerEpoch, StoredFile, commit_of_end, commit_of_files};
@@ -39,8 +37,8 @@ pub struct ProducerOptions {
     pub max_inflight_batches: usize,
     /// The clock of the stamps.
     pub anchor: Anchor,
-    /// Versions of the table from one checkpoint to the next; 0 is never. The producer whose commit becomes
-    /// a multiple of it makes the checkpoint, beside its commits.
+    /// Versions of the table from one checkpoint to the next; 0 is never. The producer whose commit becomes a multiple of it
+    /// makes the checkpoint.
     pub checkpoint_interval: u64,
     /// Where checkpoints are made.
     pub checkpoint_by: CheckpointBy,
@@ -96,10 +94,8 @@ pub struct Producer {
 }
 
 impl Producer {
-    /// Opens the table for appending, and creates it where it isn't there.
-    ///
-    /// # Errors
-    /// When the store fails, or the table is not one that we may write to.
+    /// Opens the table for appending, and creates it where it isn't there. Fails when the store does, or we may not write
+    /// to the table.
     pub async fn open(lake: &Lake, options: ProducerOptions) -> Result<Self, QueueError> {
         let opened = open_for_writing(lake, options.append_to_existing).await?;
         let by = ProducerEpoch { producer: options.producer_id, epoch: Uuid::new_v4() };
@@ -129,40 +125,36 @@ impl Producer {
         self.cold_open
     }
 
-    /// Hands a batch over; it becomes one data file. Returns once the pipeline has taken it, before it is committed. An
-    /// empty batch is nothing.
-    ///
-    /// # Errors
-    /// What ended the pipeline, when an earlier batch failed.
+    /// Hands a batch over; it becomes one data file. Returns once the pipeline has taken it, before it is committed. Fails
+    /// with what ended the pipeline, when an earlier batch failed.
     pub async fn append(&mut self, mut batch: Batch) -> Result<(), QueueError> {
         if batch.is_empty() {
             return Ok(());
         }
-        batch.check_size()?;
+        if batch.bytes() > Batch::MAX_BYTES {
+            let (bytes, limit) = (batch.bytes(), Batch::MAX_BYTES);
+            return Err(QueueError::Batch(format!(
+                "of {bytes} bytes is more than fits one data file ({limit})"
+            )));
+        }
         batch.sealed_us.get_or_insert_with(|| self.anchor.now_us());
         let first_seq = self.next_seq;
         self.next_seq += batch.len() as u64;
-        match self.batches.send((first_seq, batch)).await {
-            Ok(()) => Ok(()),
-            Err(_) => Err(self.why_it_ended().await),
+        if self.batches.send((first_seq, batch)).await.is_ok() {
+            return Ok(());
         }
-    }
-
-    /// Commits what was appended, then the end of the stream, sees that it is still there, and says what there was.
-    ///
-    /// # Errors
-    /// What ended the pipeline; [`QueueError::Vanished`] where the log was deleted meanwhile.
-    pub async fn finish(self) -> Result<Appended, QueueError> {
-        drop(self.batches);
-        self.pipeline.await.map_err(|error| QueueError::TaskEnded(error.to_string()))?
-    }
-
-    async fn why_it_ended(&mut self) -> QueueError {
-        match (&mut self.pipeline).await {
+        Err(match (&mut self.pipeline).await {
             Ok(Err(error)) => error,
             Ok(Ok(_)) => QueueError::TaskEnded("it finished early".to_owned()),
-            Err(error) => QueueError::TaskEnded(error.to_string()),
-        }
+            Err(error) => error.into(),
+        })
+    }
+
+    /// Commits what was appended, then the end of the stream, sees that it is still there, and says what there was. Fails
+    /// with what ended the pipeline, or with [`QueueError::Vanished`] where the log was deleted meanwhile.
+    pub async fn finish(self) -> Result<Appended, QueueError> {
+        drop(self.batches);
+        self.pipeline.await?
     }
 }
 
@@ -178,13 +170,9 @@ struct Pipeline {
     checkpoints: Checkpointer,
 }
 
-/// A batch on its way to being stored.
-type Upload = Pin<Box<dyn Future<Output = Result<StoredFile, QueueError>> + Send>>;
-
 /// A commit on its way; it gives the committer back.
-type Commit = Pin<Box<dyn Future<Output = (Committer, Result<Landed, QueueError>)> + Send>>;
+type Commit = BoxFuture<'static, (Committer, Result<Landed, QueueError>)>;
 
-/// A commit that is acknowledged.
 struct Landed {
     committed: Committed,
     commit_id: Uuid,
@@ -202,7 +190,7 @@ impl Pipeline {
         let mut commit: Option<Commit> = None;
         let mut committing: Vec<StoredFile> = Vec::new();
         let mut stored: Vec<StoredFile> = Vec::new();
-        let mut uploads: FuturesOrdered<Upload> = FuturesOrdered::new();
+        let mut uploads = FuturesOrdered::new();
         let mut open = true;
         loop {
             if !stored.is_empty()
@@ -223,7 +211,11 @@ impl Pipeline {
                     stored.push(file?);
                 }
                 batch = incoming.recv(), if open && has_room => match batch {
-                    Some((first_seq, batch)) => uploads.push_back(self.start_upload(first_seq, batch)),
+                    Some((first_seq, batch)) => {
+                        let (lake, encoding) = (self.lake.clone(), self.options.data_encoding);
+                        let anchor = self.options.anchor.clone();
+                        uploads.push_back(store_batch(lake, self.by, encoding, anchor, first_seq, batch));
+                    }
                     None => open = false,
                 },
                 else => break,
@@ -240,38 +232,37 @@ impl Pipeline {
         seen.map(|()| self.appended)
     }
 
-    /// Sees that what was committed first is still there. A log that is deleted meanwhile takes every version all the
-    /// same, and no reader comes to it.
+    /// Sees that what was committed first is still there: a log that was deleted meanwhile takes every version all the same.
     async fn look_back(&self) -> Result<(), QueueError> {
-        let (Some((first, commit_id)), Some(last)) = (self.first, self.appended.last_version) else {
-            return Ok(());
-        };
-        let vanished = |gone| Err(QueueError::Vanished { place: self.lake.describe(), gone });
-        let listed = match self.lake.read_entry(first).await {
-            Ok(Some(entry)) => match Entry::parse(&entry) {
-                Ok(entry) if entry.commit_id == Some(commit_id) => return Ok(()),
-                Ok(_) => return vanished(first..=first),
-                Err(detail) => return unseen(&QueueError::BadEntry { version: first, detail }),
-            },
-            Ok(None) => self.lake.list_versions(first.checked_sub(1), usize::MAX).await,
-            Err(error) => Err(error),
-        };
-        let gone = match listed {
-            Ok(listed) => missing(first..=last, &listed),
-            Err(error) => return unseen(&error),
-        };
-        let Some(gone) = gone else { return Ok(()) };
-        // Where the log was cleaned, a checkpoint has it.
-        match open(&self.lake).await {
-            Ok(opened) if opened.version >= last => Ok(()),
-            Ok(_) | Err(QueueError::Table { .. } | QueueError::Gap { .. }) => vanished(gone),
-            Err(error) => unseen(&error),
+        match self.vanished().await {
+            Ok(None) => Ok(()),
+            Ok(Some(gone)) => Err(QueueError::Vanished { place: self.lake.describe(), gone }),
+            Err(error) => {
+                // Everything was acknowledged: that is no failure.
+                tracing::warn!("what was committed could not be looked at once more: {error}");
+                Ok(())
+            }
         }
     }
 
-    fn start_upload(&self, first_seq: u64, batch: Batch) -> Upload {
-        let ProducerOptions { data_encoding, anchor, .. } = &self.options;
-        Box::pin(store_batch(self.lake.clone(), self.by, *data_encoding, anchor.clone(), first_seq, batch))
+    /// The first of the committed versions that are gone.
+    async fn vanished(&self) -> Result<Option<RangeInclusive<u64>>, QueueError> {
+        let (Some((first, commit_id)), Some(last)) = (self.first, self.appended.last_version) else {
+            return Ok(None);
+        };
+        if let Some(entry) = self.lake.read_entry(first).await? {
+            let entry =
+                Entry::parse(&entry).map_err(|detail| QueueError::BadEntry { version: first, detail })?;
+            return Ok((entry.commit_id != Some(commit_id)).then_some(first..=first));
+        }
+        let listed = self.lake.list_versions(first.checked_sub(1), usize::MAX).await?;
+        let Some(gone) = missing(first..=last, &listed) else { return Ok(None) };
+        // Where the log was cleaned, a checkpoint has it.
+        match open(&self.lake).await {
+            Ok(opened) if opened.version >= last => Ok(None),
+            Ok(_) | Err(QueueError::Table { .. } | QueueError::Gap { .. }) => Ok(Some(gone)),
+            Err(error) => Err(error),
+        }
     }
 
     fn start_commit(&mut self, mut committer: Committer, files: &[StoredFile]) -> Commit {
@@ -286,29 +277,24 @@ impl Pipeline {
     }
 
     fn count(&mut self, landed: Landed, files: &[StoredFile]) {
-        let Landed { committed, commit_id, took_us } = landed;
+        let Landed { committed: Committed { version, retries, conflicts }, commit_id, took_us } = landed;
         let appended = &mut self.appended;
         appended.messages += files.iter().map(|file| file.origin.rows).sum::<u64>();
         appended.files += files.len() as u64;
         appended.file_bytes += files.iter().map(|file| file.size).sum::<u64>();
         appended.commits += 1;
-        appended.commit_retries += u64::from(committed.retries);
-        appended.conflicts += u64::from(committed.conflicts);
-        appended.last_version = Some(committed.version);
-        self.first.get_or_insert((committed.version, commit_id));
-        // For whoever wants to know what a killed producer had been told.
-        tracing::debug!(
-            "committed version={} messages={} epoch={}",
-            committed.version,
-            appended.messages,
-            self.by.epoch
-        );
-        notify(&self.options.notices, Notice::Committed { version: committed.version, took_us });
-        self.checkpoints.committed(committed.version);
+        appended.commit_retries += u64::from(retries);
+        appended.conflicts += u64::from(conflicts);
+        appended.last_version = Some(version);
+        self.first.get_or_insert((version, commit_id));
+        // For whoever wants to know which answers a killed producer had.
+        let (messages, epoch) = (appended.messages, self.by.epoch);
+        tracing::debug!("committed version={version} messages={messages} epoch={epoch}");
+        notify(&self.options.notices, Notice::Committed { version, took_us });
+        self.checkpoints.committed(version);
     }
 }
 
-/// Encodes a batch as a data file and uploads it.
 pub(super) async fn store_batch(
     lake: Lake,
     by: ProducerEpoch,
@@ -317,27 +303,19 @@ pub(super) async fn store_batch(
     first_seq: u64,
     mut batch: Batch,
 ) -> Result<StoredFile, QueueError> {
-    let rows = batch.len() as u64;
+    let (rows, bytes) = (batch.len() as u64, batch.bytes());
     let handed_over = std::mem::take(&mut batch.handed_over);
     let sealed_us = batch.sealed_us.unwrap_or_else(|| anchor.now_us());
-    let is_quick = batch.bytes() <= QUICK_BYTES;
-    let encode = move || {
-        encode(batch, by.producer, first_seq, encoding)
-            .map_err(|error| QueueError::Batch(format!("could not be encoded as Parquet: {error}")))
-    };
-    let body = if is_quick { encode()? } else { off_the_runtime(encode).await?? };
+    let encode = move || encode(batch, by.producer, first_seq, encoding);
+    let body = off_the_runtime(bytes, encode).await?;
+    let body =
+        body.map_err(|error| QueueError::Batch(format!("could not be encoded as Parquet: {error}")))?;
     let path = format!("part-{}.parquet", Uuid::new_v4());
     let encoded_us = anchor.now_us();
     let size = body.len() as u64;
     lake.write_file(&path, body).await?;
     let stamps = ProducerStamps { handed_over, sealed_us, encoded_us, stored_us: anchor.now_us() };
     Ok(StoredFile { path, size, origin: Origin { by, first_seq, rows }, stamps })
-}
-
-/// Everything was acknowledged: that it can't be looked at once more is no failure.
-fn unseen(error: &QueueError) -> Result<(), QueueError> {
-    tracing::warn!("what was committed could not be looked at once more: {error}");
-    Ok(())
 }
 
 /// The first of the `wanted` versions that are not among the `listed`, which ascend.
@@ -349,7 +327,6 @@ fn missing(mut wanted: RangeInclusive<u64>, listed: &[u64]) -> Option<RangeInclu
     Some(first..=after.max(first))
 }
 
-/// Commits, and takes the time of it.
 async fn timed(committer: &mut Committer, entry: Bytes, commit_id: Uuid) -> Result<Landed, QueueError> {
     let started_ns = monotonic_ns();
     let committed = committer.commit(entry, commit_id).await?;

@@ -1,17 +1,12 @@
-//! When each step of a batch was done: the producer's half of a message's way, carried in the `commitInfo` of
-//! its commit.
-//!
-//! The text form is `SEALED ENCODED STORED [INDEX:HANDED_OVER,…]`: the first in Unix microseconds, the
-//! others as microseconds after it (before it: negative). A batch of a second at a thousand hand-overs
-//! takes some ten kilobytes of its log entry.
+//! When each stage of a batch ended at the producer, as carried in the `commitInfo` of its commit: `SEALED ENCODED STORED
+//! [INDEX:HANDED_OVER,…]`, the first in Unix microseconds, the others as microseconds after it.
 
 use std::fmt::Write;
 
 /// The producer's stamps of one data file, in Unix microseconds of its clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProducerStamps {
-    /// Runs of messages that were handed over at once: the first one's index in the file, and when.
-    /// Ascending; the first run begins with 0. Empty where the producer didn't say.
+    /// Runs of messages that were handed over at once, ascending from 0: the first one's index in the file, and when.
     pub handed_over: Vec<(u64, i64)>,
     /// When the batch was closed.
     pub sealed_us: i64,
@@ -21,8 +16,7 @@ pub struct ProducerStamps {
     pub stored_us: i64,
 }
 
-/// All stamps of one data file, in Unix microseconds; the producer's of its clock, the consumer's of the
-/// consumer's.
+/// All stamps of one data file, in Unix microseconds of the producer's clock or of the consumer's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stamps {
     /// The producer's half.
@@ -42,7 +36,6 @@ impl ProducerStamps {
         let after = |us: i64| us - self.sealed_us;
         let mut text = format!("{} {} {}", self.sealed_us, after(self.encoded_us), after(self.stored_us));
         for (run, &(index, us)) in self.handed_over.iter().enumerate() {
-            // Writing to a string can't fail.
             let _ = write!(text, "{}{index}:{}", if run == 0 { ' ' } else { ',' }, after(us));
         }
         text

@@ -44,7 +44,6 @@ pub(super) fn is_created_by_s3mq(metadata: &Metadata) -> bool {
     creator.is_some_and(|creator| creator.starts_with("s3mq/")) || is_of_an_older_build()
 }
 
-/// What has to hold of the table's declarations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     Read,
@@ -53,22 +52,16 @@ pub(super) enum Access {
 
 impl Access {
     /// Checks what a table, or a log entry of another writer, declares.
-    ///
-    /// # Errors
-    /// [`QueueError::Unsupported`] names what we don't do.
     pub(super) fn check(
         self,
         lake: &Lake,
         protocol: Option<&Protocol>,
         metadata: Option<&Metadata>,
     ) -> Result<(), QueueError> {
-        let verdict = protocol
-            .map_or(Ok(()), |protocol| self.check_protocol(protocol))
-            .and_then(|()| metadata.map_or(Ok(()), |metadata| self.check_metadata(metadata)));
-        let action = match self {
-            Self::Read => "read",
-            Self::Write => "write to",
-        };
+        let protocol = protocol.map_or(Ok(()), |protocol| self.check_protocol(protocol));
+        let verdict =
+            protocol.and_then(|()| metadata.map_or(Ok(()), |metadata| self.check_metadata(metadata)));
+        let action = if self == Self::Read { "read" } else { "write to" };
         verdict.map_err(|reason| QueueError::Unsupported { action, place: lake.describe(), reason })
     }
 
@@ -219,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_of_ours_are_told_from_those_of_others() {
+    fn tables_of_ours_are_distinguished_from_those_of_others() {
         let configured = |fields: &str, properties: &[(&str, &str)]| Metadata {
             configuration: properties
                 .iter()

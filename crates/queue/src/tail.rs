@@ -16,14 +16,6 @@ use super::poll::{Asked, Poll, Poller};
 use super::table::Access;
 use s3mq_clock::{Timer, monotonic_ns};
 
-/// A version that was found.
-#[derive(Debug)]
-pub(super) struct Found {
-    pub version: u64,
-    pub entry: Entry,
-}
-
-/// Follows the log from one version on.
 #[derive(Debug)]
 pub(super) struct Tail {
     lake: Lake,
@@ -53,7 +45,6 @@ const LAST_LOOK: Duration = Duration::from_secs(2);
 /// What the log has, where the awaited version wasn't there.
 enum Beyond {
     Nothing,
-    /// The awaited version after all.
     Awaited(Bytes),
     /// It is listed, and the store doesn't have it yet.
     Late,
@@ -77,12 +68,8 @@ impl Tail {
         }
     }
 
-    /// The next version; waits until there is one. `None` where somebody asked, and there was nothing more.
-    ///
-    /// # Errors
-    /// A gap, a log that was cleaned, an entry that can't be read, or one that makes the table something
-    /// we don't read.
-    pub(super) async fn next(&mut self) -> Result<Option<Found>, QueueError> {
+    /// The next version and its entry; waits until there is one. `None` where somebody asked, and there was nothing more.
+    pub(super) async fn next(&mut self) -> Result<Option<(u64, Entry)>, QueueError> {
         loop {
             if !self.is_asked {
                 tokio::select! {
@@ -118,7 +105,7 @@ impl Tail {
         }
     }
 
-    fn found(&mut self, version: u64, bytes: Bytes) -> Result<Found, QueueError> {
+    fn found(&mut self, version: u64, bytes: Bytes) -> Result<(u64, Entry), QueueError> {
         self.list_at = Instant::now() + self.idle_after;
         let entry = Entry::parse(&bytes).map_err(|detail| QueueError::BadEntry { version, detail })?;
         Access::Read.check(&self.lake, entry.protocol.as_ref(), entry.metadata.as_ref())?;
@@ -133,18 +120,16 @@ impl Tail {
             return Err(QueueError::RowsRemoved { version });
         }
         (self.next, self.read) = (version + 1, Some((version, bytes)));
-        Ok(Found { version, entry })
+        Ok((version, entry))
     }
 
-    /// The entry of `version` can't be had for `error`: what that keeps from being delivered, if the store says that
-    /// it is there.
+    /// The entry of `version` can't be had: what that keeps from being delivered, if the store says that it is there.
     async fn what_is_lost(&self, version: u64, error: QueueError) -> QueueError {
-        let (what, detail) = match &error {
-            QueueError::Request { what, detail } => (what.clone(), detail.clone()),
+        let detail = match &error {
+            QueueError::Request { what, detail } => format!("{what} failed: {detail}"),
             // Where nothing else is asked, one entry that always fails looks like a store that doesn't answer.
-            QueueError::Stalled { answer, seconds, detail, .. } => (
-                detail.clone(),
-                format!("the store {answer} to it for {seconds:.0} s, and answers other requests"),
+            QueueError::Stalled { answer, seconds, detail, .. } => format!(
+                "{detail} failed: the store {answer} to it for {seconds:.0} s, and answers other requests"
             ),
             _ => return error,
         };
@@ -152,7 +137,7 @@ impl Tail {
         let listed = self.lake.list_versions(version.checked_sub(1), usize::MAX);
         match tokio::time::timeout(LAST_LOOK, listed).await {
             Ok(Ok(versions)) if versions.first() == Some(&version) => {
-                QueueError::Unreadable { lost: version..=versions[versions.len() - 1], what, detail }
+                QueueError::Unreadable { lost: version..=versions[versions.len() - 1], detail }
             }
             _ => error,
         }
@@ -174,14 +159,12 @@ impl Tail {
             return Ok(Beyond::Awaited(bytes));
         }
         let Some(&later) = found.iter().find(|&&version| version > awaited) else {
-            return match self.is_asked {
-                true => Err(QueueError::Unreadable {
-                    lost: awaited..=awaited,
-                    what: format!("GET of version {awaited}"),
-                    detail: "the store lists it and says that it isn't there".to_owned(),
-                }),
-                false => Ok(Beyond::Late),
-            };
+            if !self.is_asked {
+                return Ok(Beyond::Late);
+            }
+            let detail =
+                format!("GET of version {awaited} failed: the store lists it and says that it isn't there");
+            return Err(QueueError::Unreadable { lost: awaited..=awaited, detail });
         };
         match self.lake.list_versions(None, 1).await?.first() {
             Some(&oldest) if oldest > awaited => {

@@ -232,7 +232,7 @@ async fn until_it_fails(rules: &str) -> (usize, Vec<i64>, QueueError) {
         if let Err(error) = producer.append(Batch::from_iter(["x"])).await {
             break error;
         }
-        match tokio::time::timeout(PATIENCE, told.recv()).await.unwrap() {
+        match tokio::time::timeout(DEADLINE, told.recv()).await.unwrap() {
             Some(Notice::Committed { version, .. }) => {
                 committed += 1;
                 assert_eq!(version, committed as u64);

@@ -209,7 +209,7 @@ async fn files_that_are_no_commits_are_passed_over(store: &TestStore) {
         put(store, &Path::from(format!("{}/_delta_log/{stray}", prefix(&lake))), "stray").await;
     }
     receive(&mut consumer, 1).await;
-    // Long enough for the silence to be looked into, which must not take a stray file for a version.
+    // Long enough for the idle log to be listed, which must not take a stray file for a version.
     assert!(tokio::time::timeout(Duration::from_secs(3), consumer.next()).await.is_err());
     producer.append(Batch::from_iter(["after"])).await.unwrap();
     let second = producer.epoch();
@@ -331,7 +331,7 @@ async fn a_dead_table_costs_few_requests_to_watch(store: &TestStore) {
     let before = watched.requests().total();
     assert!(tokio::time::timeout(Duration::from_secs(2), consumer.next()).await.is_err());
     let asked = watched.requests().total() - before;
-    // Twenty intervals: a question each, and the listings of the silence.
+    // Twenty intervals: a question each, and the listings of the idle log.
     assert!(asked <= 24, "{asked} requests in 2 s at 100 ms");
 }
 
@@ -520,7 +520,7 @@ async fn a_checkpoint_follows_one_of_several_parts(store: &TestStore) {
     put(store, &log("_last_checkpoint".to_owned()), &hint).await;
     clean(store, &lake, 0..10).await;
     send_each(&lake, 3).await;
-    let made = tokio::time::timeout(PATIENCE, s3mq_queue::make_checkpoint(&lake, 14, Default::default()));
+    let made = tokio::time::timeout(DEADLINE, s3mq_queue::make_checkpoint(&lake, 14, Default::default()));
     made.await.expect("it waits for itself").1.unwrap();
     let hint = store.store.objects().get(&log("_last_checkpoint".to_owned())).await.unwrap();
     let hint: serde_json::Value = serde_json::from_slice(&hint.bytes().await.unwrap()).unwrap();

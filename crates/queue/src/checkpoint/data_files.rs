@@ -8,6 +8,7 @@ use std::hash::{BuildHasher, RandomState};
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, RecordBatch};
 use bytes::Bytes;
+use delta_kernel::log_segment::LogSegment;
 use object_store::path::Path;
 use parking_lot::Mutex;
 use parquet::arrow::ProjectionMask;
@@ -27,7 +28,6 @@ enum Change {
     Remove(u64),
 }
 
-/// The changes of the log entries that were read.
 #[derive(Debug, Default)]
 pub(super) struct EntriesRead {
     /// By the version they begin with: the one they end with, which is later where entries were put together.
@@ -47,11 +47,8 @@ struct FileAction {
 }
 
 impl EntriesRead {
-    /// How many data files the table has at `version`: those of the checkpoint `before`, and what all entries after it
-    /// did to them.
-    ///
-    /// # Errors
-    /// Names an entry that wasn't read.
+    /// How many data files the table has at `version`: those of the checkpoint `before`, and what all entries after it did
+    /// to them. An entry that wasn't read is an error.
     pub(super) fn data_files(&self, before: &Base, version: u64) -> Result<usize, String> {
         let changes = self.changes.lock();
         let mut files = before.files.clone();
@@ -87,7 +84,6 @@ impl EntriesRead {
     }
 }
 
-/// The data files of a checkpoint.
 #[derive(Debug, Default)]
 pub(super) struct Base {
     /// Of which version; without one, the log is read from its beginning.
@@ -96,31 +92,35 @@ pub(super) struct Base {
 }
 
 impl Base {
-    /// Reads the paths of the data files that a checkpoint has, from its parts and the sidecars that they name.
-    ///
-    /// # Errors
-    /// [`QueueError`] where a part can't be read.
+    /// Reads the paths of the data files of the checkpoint that the kernel begins with, from its parts and the sidecars
+    /// that they name.
     pub(super) async fn read(
         entries: &EntriesRead,
         lake: &Lake,
-        version: u64,
-        parts: Vec<Path>,
+        segment: &LogSegment,
     ) -> Result<Self, QueueError> {
+        let log = lake.prefix().child("_delta_log");
+        let parts = segment.listed.checkpoint_parts.iter().filter(|_| segment.checkpoint_version.is_some());
+        let mut left: Vec<_> = parts.map(|part| log.join(&part.filename)).collect();
+        let mut files = HashSet::new();
         let failed =
             |part: &Path, detail: String| QueueError::Request { what: format!("reading {part}"), detail };
-        let sidecars = lake.prefix().join("_delta_log/_sidecars");
-        let (mut left, mut files) = (parts, HashSet::new());
         while let Some(part) = left.pop() {
             let Some(bytes) = lake.read_file(&part).await? else {
                 return Err(failed(&part, "it isn't there".to_owned()));
             };
             for batch in actions_with_paths(bytes).map_err(|error| failed(&part, error.to_string()))? {
                 let batch = batch.map_err(|error| failed(&part, error.to_string()))?;
-                files.extend(paths(&batch, "add").map(|path| entries.hash(path)));
-                left.extend(paths(&batch, "sidecar").map(|name| sidecars.clone().join(name)));
+                files.extend(paths(&batch, "add").into_iter().flatten().map(|path| entries.hash(path)));
+                left.extend(
+                    paths(&batch, "sidecar")
+                        .into_iter()
+                        .flatten()
+                        .map(|name| log.child("_sidecars").join(name)),
+                );
             }
         }
-        Ok(Self { version: Some(version), files })
+        Ok(Self { version: segment.checkpoint_version, files })
     }
 }
 
@@ -134,14 +134,10 @@ fn actions_with_paths(part: Bytes) -> parquet::errors::Result<ParquetRecordBatch
 }
 
 /// The column `{action}.path` where it isn't null.
-fn paths<'a>(batch: &'a RecordBatch, action: &str) -> impl Iterator<Item = &'a str> {
-    let column = batch.column_by_name(action).and_then(|column| column.as_struct_opt());
-    let paths =
-        column.and_then(|column| Some((column, column.column_by_name("path")?.as_string_opt::<i32>()?)));
-    paths
-        .into_iter()
-        .flat_map(|(column, paths)| paths.iter().enumerate().filter(|(row, _)| column.is_valid(*row)))
-        .filter_map(|(_, path)| path)
+fn paths<'a>(batch: &'a RecordBatch, action: &str) -> Option<impl Iterator<Item = &'a str>> {
+    let column = batch.column_by_name(action)?.as_struct_opt()?;
+    let paths = column.column_by_name("path")?.as_string_opt::<i32>()?.iter().enumerate();
+    Some(paths.filter(|(row, _)| column.is_valid(*row)).filter_map(|(_, path)| path))
 }
 
 impl ReadObserver for EntriesRead {

@@ -82,10 +82,7 @@ pub enum CheckpointBy {
 
 impl fmt::Debug for CheckpointBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Thread => "Thread",
-            Self::Other(_) => "Other",
-        })
+        f.write_str("CheckpointBy")
     }
 }
 

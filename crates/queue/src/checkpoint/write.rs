@@ -5,7 +5,6 @@ use std::iter;
 use std::sync::{Arc, OnceLock};
 
 use delta_kernel::checkpoint::LastCheckpointHintStats;
-use delta_kernel::log_segment::LogSegment;
 use delta_kernel::{Engine, Snapshot, SnapshotRef};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
@@ -27,10 +26,8 @@ const NICE: i32 = 10;
 pub async fn make_checkpoint(lake: &Lake, version: u64, options: CheckpointOptions) -> CheckpointAnswer {
     let (done, answer) = oneshot::channel();
     let place = lake.clone();
-    let thread = std::thread::Builder::new().name("checkpoint".to_owned()).spawn(move || {
-        on_this_thread(&place, version, options, done);
-    });
-    match thread {
+    let thread = std::thread::Builder::new().name("checkpoint".to_owned());
+    match thread.spawn(move || on_this_thread(&place, version, options, done)) {
         Ok(_) => answer.await.unwrap_or_else(|_| nothing("its thread ended".to_owned())),
         Err(error) => nothing(error.to_string()),
     }
@@ -40,7 +37,6 @@ fn nothing(problem: String) -> CheckpointAnswer {
     (Requests::default(), Err(QueueError::Checkpoint(problem)))
 }
 
-/// Makes a checkpoint with a runtime and connections that end with it.
 fn on_this_thread(
     lake: &Lake,
     version: u64,
@@ -57,26 +53,21 @@ fn on_this_thread(
             return;
         }
     };
+    let entries = Arc::new(EntriesRead::default());
+    let reads = ObservedReads::new(options.requests_at_once.max(1), entries.clone());
+    // Closed when no call into the kernel is left.
+    let (call, mut calls) = mpsc::channel::<()>(1);
     runtime.block_on(async {
-        let entries = Arc::new(EntriesRead::default());
-        let reads = ObservedReads::new(options.requests_at_once.max(1), entries.clone());
-        // Closed when no call into the kernel is left.
-        let (call, mut calls) = mpsc::channel::<()>(1);
-        let answer = match Store::connect_observed(lake.store().config().clone(), Some(reads)).await {
-            Ok(store) => {
-                let lake = Lake::new(&store, lake.prefix().clone());
-                let made = match lake {
-                    Ok(lake) => write(lake, entries, version, options, call).await,
-                    Err(error) => Err(error),
-                };
-                (store.requests(), made)
-            }
-            Err(error) => {
-                drop(call);
-                nothing(error.to_string())
-            }
+        let made = async move {
+            let store = Store::connect_observed(lake.store().config().clone(), Some(reads)).await;
+            let store = store.map_err(|error| nothing(error.to_string()))?;
+            let made = match Lake::new(&store, lake.prefix().clone()) {
+                Ok(lake) => write(lake, entries, version, options, call).await,
+                Err(error) => Err(error),
+            };
+            Ok((store.requests(), made))
         };
-        let _ = done.send(answer);
+        let _ = done.send(made.await.unwrap_or_else(|nothing| nothing));
         // One that was given up still waits for its request, and would panic if that went away with the runtime.
         calls.recv().await;
     });
@@ -100,9 +91,7 @@ async fn write(
     });
     let written = lake.store().unless_stalled(what, written).await;
     let written = written.map_err(|outage| lake.stalled(what(), outage))?;
-    let Err(error) = written.map_err(|error| QueueError::TaskEnded(error.to_string()))? else {
-        return Ok(());
-    };
+    let Err(error) = written? else { return Ok(()) };
     match error.downcast::<QueueError>() {
         Ok(error) => Err(*error),
         Err(error) => match lake.failed(what(), &*error) {
@@ -117,9 +106,8 @@ async fn write(
 /// Of the queue, or of the kernel, which may say in words of its own that the store failed.
 type AnyError = Box<dyn Error + Send + Sync>;
 
-/// Writes the checkpoint with delta-rs's kernel. Unlike delta-rs's `create_checkpoint`, it doesn't load a whole table to
-/// name its version; it asks whether the table may be written to; and it counts the data files. Called on a thread that
-/// may block.
+/// Writes the checkpoint with delta-rs's kernel, on a thread that may block. Unlike delta-rs's `create_checkpoint`, it
+/// loads no table to name its version, asks whether the table may be written to, and counts the data files.
 fn write_with_kernel(
     lake: &Lake,
     entries: &Arc<EntriesRead>,
@@ -147,7 +135,7 @@ fn write_counted(
     entries: &Arc<EntriesRead>,
 ) -> Result<(), AnyError> {
     let version = snapshot.version();
-    let base = Handle::current().block_on(base(lake, entries, snapshot.log_segment()))?;
+    let base = Handle::current().block_on(Base::read(entries, lake, snapshot.log_segment()))?;
     let writer = snapshot.create_checkpoint_writer(engine)?;
     let data = writer.checkpoint_data(engine)?;
     let (counted, problem) = (data.state(), Arc::new(OnceLock::new()));
@@ -177,16 +165,6 @@ fn write_counted(
         .ok_or_else(|| delta_kernel::Error::generic("the checkpoint's data is still being read"))?;
     let stats = LastCheckpointHintStats::from_reconciliation_state(counted, size_bytes, 0)?;
     Ok(writer.finalize(engine, &stats)?)
-}
-
-/// The data files of the checkpoint that the kernel begins with, where there is one.
-async fn base(lake: &Lake, entries: &EntriesRead, segment: &LogSegment) -> Result<Base, QueueError> {
-    let Some(version) = segment.checkpoint_version else {
-        return Ok(Base::default());
-    };
-    let log = lake.prefix().child("_delta_log");
-    let parts = segment.listed.checkpoint_parts.iter().map(|part| log.join(&part.filename)).collect();
-    Base::read(entries, lake, version, parts).await
 }
 
 /// Why a version that isn't there has no checkpoint, which the kernel says in words of its own.

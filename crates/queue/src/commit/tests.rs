@@ -69,7 +69,7 @@ async fn versions_of_others_are_passed_without_a_gap() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_long_silence_the_tip_is_looked_up_before_writing() {
+async fn after_a_long_pause_the_tip_is_looked_up_before_writing() {
     let (_server, lake) = table().await;
     let mut committer = Committer::after(lake.clone(), 1, Instant::now());
     for _ in 0..3 {

@@ -1,8 +1,6 @@
-//! Checks of a data file for what ends the process or keeps it busy for hours when the Parquet crate reads it, which
-//! `catch_unwind` can't help against.
-//!
-//! Each check names what the crate does without it, as seen with parquet 59.3.2, the newest that deltalake takes. They
-//! are for damaged files and for such as a fuzzer finds, and trust the types that a file gives its fields.
+//! Checks of a data file for what ends the process or keeps it busy for hours in the Parquet crate (seen with 59.3.2, the
+//! newest that deltalake takes), which `catch_unwind` can't help against. They are for damaged files and such as a fuzzer
+//! finds, and trust the types that a file gives its fields.
 
 use std::slice;
 use std::sync::Arc;
@@ -21,7 +19,7 @@ const MAX_PAGE_VALUES: u32 = 1 << 27;
 
 /// The numbers of a field and of the field around it.
 type Path = [u64; 2];
-/// Is told of each structure as it begins, and of each integer.
+/// Sees each structure as it begins, and each integer.
 type See<'s> = dyn FnMut(Path, Option<i64>) + 's;
 
 /// Checks a file's footer. A file that has none is left to the Parquet crate, which says so.

@@ -61,7 +61,7 @@ fn strings_retractions_and_nulls_of_other_writers_are_understood() {
     assert!(decoded.chunks.iter().all(|chunk| chunk.seq.is_none()));
 }
 
-/// Files of ours and of others, in all their ways of being encoded.
+/// Files of ours and of others, in all their encodings.
 fn real_files() -> Vec<Bytes> {
     let texts = || (0..300).map(|n| format!("message {} of some length", n % 40));
     let mut files: Vec<_> = [DataEncoding::Plain, DataEncoding::Prefix]

@@ -12,25 +12,18 @@ use super::lake_path::Prefix;
 /// Administers the one bucket of a [`super::Store`]. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Admin {
-    client: Client,
-    config: Arc<Config>,
+    pub(super) client: Client,
+    pub(super) config: Arc<Config>,
 }
 
 impl Admin {
-    pub(super) fn new(client: Client, config: Arc<Config>) -> Self {
-        Self { client, config }
-    }
-
     /// The SDK's own client, for whoever compares with it.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Asks for one key below `prefix`: whether the store answers, knows the credentials and has the
-    /// bucket. A listing is asked rather than the bucket's head, whose answer has no body to say why.
-    ///
-    /// # Errors
-    /// Says which of these isn't so, and what to do about it.
+    /// Asks for one key below `prefix`: whether the store answers, knows the credentials and has the bucket; if not, says
+    /// what to do about it. The answer to a HEAD of the bucket would have no body to say why.
     pub async fn probe(&self, prefix: &Prefix) -> Result<(), StorageError> {
         self.client
             .list_objects_v2()
@@ -43,10 +36,7 @@ impl Admin {
             .map_err(|error| StorageError::from_sdk(self.config.describe(), &error))
     }
 
-    /// Creates the bucket; one that is already ours is fine.
-    ///
-    /// # Errors
-    /// When the store refuses.
+    /// Creates the bucket; one that is already ours is fine. Fails when the store refuses.
     pub async fn create_bucket(&self) -> Result<(), StorageError> {
         let mut request = self.client.create_bucket().bucket(&self.config.bucket);
         let Config { backend, endpoint, region, .. } = &*self.config;

@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 
 use s3mq_clock::monotonic_ns;
 
-/// A shorter outage is not kept.
 const MIN_OUTAGE_NS: u64 = 1_000_000_000;
 /// An outage of this length is warned of while it goes on, and is a stall in any result.
 pub(super) const WARN_AFTER: Duration = Duration::from_secs(5);
@@ -26,11 +25,9 @@ pub struct Availability {
 
 #[derive(Debug, Default)]
 struct State {
-    /// How many wait for an answer.
     asking: u32,
     /// While there are any: since when none has come, in nanoseconds of the monotonic clock.
     unanswered_since_ns: u64,
-    /// Whether the outage that is going on was warned of.
     is_warned_of: bool,
     /// How the last attempt failed, where none was answered since.
     failure: Option<Failure>,
@@ -91,7 +88,6 @@ impl Availability {
         Asking(self)
     }
 
-    /// The store answered.
     pub(super) fn answered(&self) {
         let ended = self.state.lock().answered(monotonic_ns());
         if let Some(outage) = ended {
@@ -199,18 +195,16 @@ impl State {
 
     fn stalls(&self, threshold: Duration, now_ns: u64) -> StoreStalls {
         let lengths = self.kept.iter().map(|outage| outage.length()).chain([self.outage(now_ns)]);
-        let mut stalls = StoreStalls::default();
-        for length in lengths.filter(|&length| length > threshold) {
-            stalls.count += 1;
-            stalls.longest_seconds = stalls.longest_seconds.max(length.as_secs_f64());
-            stalls.total_seconds += length.as_secs_f64();
-        }
-        stalls
+        let stalls = lengths.filter(|&length| length > threshold).map(|length| length.as_secs_f64());
+        stalls.fold(StoreStalls::default(), |all, seconds| StoreStalls {
+            count: all.count + 1,
+            longest_seconds: all.longest_seconds.max(seconds),
+            total_seconds: all.total_seconds + seconds,
+        })
     }
 }
 
-/// Time in which the store answers: a stopwatch that stands still while it does not. No more than a maximum is left
-/// out, so that it goes on in the end whatever the store does.
+/// A stopwatch that stands still while the store doesn't answer, for a maximum in all, so that it goes on in the end.
 #[derive(Clone, Copy, Debug)]
 pub struct AvailableTime<'a> {
     availability: &'a Availability,

@@ -29,7 +29,6 @@ pub(super) struct RequestCounts {
     pub(super) requests: Mutex<Requests>,
     /// The `Server` header of the first answer that had one.
     pub(super) server: OnceLock<String>,
-    /// What the dates of the answers say of the store's clock.
     pub(super) clock: Mutex<OffsetBounds>,
     pub(super) availability: Availability,
 }
@@ -39,21 +38,19 @@ impl RequestCounts {
     fn record(
         &self,
         method: &str,
-        path: &str,
-        query: Option<&str>,
+        uri: &http::Uri,
         status: Option<u16>,
         sent: u64,
         received: u64,
     ) -> Purpose {
         match status {
-            // No answer: whoever sent it knows why.
             None => {}
             Some(status @ (408 | 429 | 500..)) => self.availability.failed(Failure::Refused(status)),
             Some(_) => self.availability.answered(),
         }
         // An absent object and a condition that does not hold are answers, not failures.
         let failed = u64::from(!matches!(status, Some(200..=399 | 404 | 412)));
-        let purpose = Purpose::of(method, path, query, status);
+        let purpose = Purpose::of(method, uri.path(), uri.query(), status);
         let row = RequestRow { purpose, attempts: 1, failed, bytes_sent: sent, bytes_received: received };
         self.requests.lock().add_row(row);
         purpose
@@ -99,6 +96,15 @@ pub struct RequestRow {
     pub bytes_received: u64,
 }
 
+impl RequestRow {
+    fn change(&mut self, other: &Self, by: fn(u64, u64) -> u64) {
+        self.attempts = by(self.attempts, other.attempts);
+        self.failed = by(self.failed, other.failed);
+        self.bytes_sent = by(self.bytes_sent, other.bytes_sent);
+        self.bytes_received = by(self.bytes_received, other.bytes_received);
+    }
+}
+
 impl Requests {
     /// Attempts sent for one purpose.
     pub fn attempts(&self, purpose: Purpose) -> u64 {
@@ -110,10 +116,7 @@ impl Requests {
         let mut since = self.clone();
         for row in &mut since.rows {
             if let Some(old) = earlier.rows.iter().find(|old| old.purpose == row.purpose) {
-                row.attempts -= old.attempts;
-                row.failed -= old.failed;
-                row.bytes_sent -= old.bytes_sent;
-                row.bytes_received -= old.bytes_received;
+                row.change(old, u64::wrapping_sub);
             }
         }
         since.rows.retain(|row| row.attempts > 0);
@@ -127,12 +130,7 @@ impl Requests {
 
     fn add_row(&mut self, row: RequestRow) {
         match self.rows.iter_mut().find(|mine| mine.purpose == row.purpose) {
-            Some(mine) => {
-                mine.attempts += row.attempts;
-                mine.failed += row.failed;
-                mine.bytes_sent += row.bytes_sent;
-                mine.bytes_received += row.bytes_received;
-            }
+            Some(mine) => mine.change(&row, u64::wrapping_add),
             None => {
                 let place = self.rows.partition_point(|mine| mine.purpose < row.purpose);
                 self.rows.insert(place, row);
@@ -181,7 +179,7 @@ impl HttpService for CountingService {
                 (None, 0)
             }
         };
-        let purpose = self.counts.record(method.as_str(), uri.path(), uri.query(), status, sent, received);
+        let purpose = self.counts.record(method.as_str(), &uri, status, sent, received);
         retry::note(Outcome { status, ..Outcome::default() });
         match response {
             // A deletion of many keys is answered 200, whatever became of each.
@@ -204,7 +202,6 @@ async fn with_code(response: HttpResponse) -> Result<HttpResponse, HttpError> {
     Ok(HttpResponse::from_parts(parts, body.into()))
 }
 
-/// Counts the attempts of the AWS SDK's client.
 #[derive(Debug)]
 pub(super) struct CountingInterceptor(pub(super) Arc<RequestCounts>);
 
@@ -229,7 +226,7 @@ impl Intercept for CountingInterceptor {
             let received = response
                 .and_then(|response| response.headers().get("content-length")?.parse().ok())
                 .unwrap_or(0);
-            self.0.record(request.method(), uri.path(), uri.query(), status, sent, received);
+            self.0.record(request.method(), &uri, status, sent, received);
         }
         Ok(())
     }
@@ -243,7 +240,7 @@ mod tests {
     fn refusals_are_answers_and_none_at_all_is_a_failure() {
         let counts = RequestCounts::default();
         for status in [Some(200), Some(412), Some(404), Some(503), None] {
-            counts.record("PUT", "/b/q/_delta_log/1.json", None, status, 10, 0);
+            counts.record("PUT", &http::Uri::from_static("/b/q/_delta_log/1.json"), status, 10, 0);
         }
         let requests = counts.requests.lock().clone();
         assert_eq!((requests.total(), requests.rows[0].failed), (5, 2));

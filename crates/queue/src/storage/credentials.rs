@@ -13,7 +13,6 @@ use tokio::sync::Mutex;
 use super::config::{Config, Credentials};
 use super::error::StorageError;
 
-/// The provider that the configuration asks for.
 pub(super) async fn provider(config: &Config) -> Result<SharedCredentialsProvider, StorageError> {
     match &config.credentials {
         Credentials::Static { access_key, secret_key } => Ok(SharedCredentialsProvider::new(
@@ -26,15 +25,13 @@ pub(super) async fn provider(config: &Config) -> Result<SharedCredentialsProvide
                 .await;
             let provider = SharedCredentialsProvider::new(chain);
             // Asked once here, so that "no credentials" is said before anything is started.
-            provider
-                .provide_credentials()
-                .await
-                .map_err(|error| {
-                    StorageError::Other(format!(
-                        "no AWS credentials found ({}); set AWS_S3_ACCESS_KEY and AWS_S3_SECRET_ACCESS_KEY, or a profile",
-                        super::one_line(&error)
-                    ))
-                })?;
+            let found = provider.provide_credentials().await;
+            found.map_err(|error| {
+                StorageError::Other(format!(
+                    "no AWS credentials found ({}); set AWS_S3_ACCESS_KEY and AWS_S3_SECRET_ACCESS_KEY, or a profile",
+                    super::one_line(&error)
+                ))
+            })?;
             Ok(provider)
         }
     }
@@ -50,9 +47,7 @@ pub(super) struct ForObjectStore {
 #[derive(Debug)]
 struct Cached {
     credential: Arc<AwsCredential>,
-    /// When they expire, if they do.
     expiry: Option<SystemTime>,
-    /// When they are to be renewed, if ever.
     renew_at: Option<SystemTime>,
 }
 

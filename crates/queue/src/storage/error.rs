@@ -147,15 +147,13 @@ impl StorageError {
         Self::of_credentials(place, RequestFailed::among_causes(error)?.outcome.code.as_deref()?)
     }
 
-    /// Wraps an error of `object_store`.
     pub(super) fn from_object_store(error: object_store::Error) -> Self {
         Self::Other(one_line(&error))
     }
 }
 
-/// An error and its causes on one line: no repetition of what the outer text already says, no line
-/// breaks, no backtrace (which delta-rs's kernel adds where RUST_BACKTRACE is set), and of an S3 error
-/// body only the code and the message.
+/// An error and its causes on one line: each said once, without a backtrace (delta-rs's kernel adds one), and of an S3
+/// error body only the code and the message.
 pub fn one_line(error: &(dyn Error + 'static)) -> String {
     let mut text = compact(&error.to_string());
     let mut source = error.source();
@@ -209,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_shows_the_certificate_of_an_authority_is_told_what_it_needs() {
+    fn a_server_that_shows_the_certificate_of_an_authority_is_given_advice() {
         // Given as --ca-cert, it would be refused as well.
         let advice = advice("invalid peer certificate: Other(OtherError(CaUsedAsEndEntity))").unwrap();
         assert!(advice.contains("that of an authority") && advice.contains("signed by"), "{advice}");

@@ -23,7 +23,7 @@ use object_store::{Certificate, ClientOptions};
 
 use super::config::Config;
 
-/// Whose certificates are believed.
+/// Which certificates are believed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Trust {
     /// Those signed by an authority that the system knows.
@@ -49,7 +49,6 @@ impl Trust {
     }
 }
 
-/// What `object_store`'s client is built with.
 pub(super) fn options(config: &Config) -> ClientOptions {
     let options = ClientOptions::new()
         .with_allow_http(config.plain_http())
@@ -64,7 +63,6 @@ pub(super) fn options(config: &Config) -> ClientOptions {
     authorities.into_iter().fold(options, ClientOptions::with_root_certificate)
 }
 
-/// The SDK's HTTP client, for this configuration.
 pub(super) fn for_sdk(config: &Config) -> object_store::Result<SharedHttpClient> {
     match config.trust {
         Trust::System => Ok(direct()),

@@ -8,10 +8,8 @@ use object_store::path::Path;
 /// Names of a table's own directories: Delta's log, and what s3mq keeps beside it.
 const RESERVED: [&str; 2] = ["_delta_log", "_s3mq"];
 
-/// A key prefix without slashes at its ends: never empty, no empty or dot segments.
-///
-/// Whatever is listed or deleted below it goes through [`Prefix::directory`], which ends in a slash:
-/// `queue/1000` must not match `queue/10000/part.parquet`.
+/// A key prefix without slashes at its ends: never empty, no empty or dot segments. What is listed or deleted below it
+/// goes through [`Prefix::directory`]: `queue/1000` must not match `queue/10000/part.parquet`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prefix(Path);
 
@@ -32,9 +30,6 @@ impl Prefix {
     }
 
     /// The prefix below this one that has these segments more.
-    ///
-    /// # Errors
-    /// When no path can be made of them.
     pub(crate) fn below(&self, segments: &str) -> Result<Self, String> {
         let below = if segments.is_empty() { self.to_string() } else { format!("{self}/{segments}") };
         Path::parse(below).map(Self).map_err(|error| error.to_string())

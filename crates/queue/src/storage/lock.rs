@@ -6,8 +6,9 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use object_store::path::Path;
-use object_store::{Error, GetResult, ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion};
+use object_store::{Error, ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
@@ -17,7 +18,7 @@ use super::{Store, one_line};
 
 /// The lock's name below its prefix.
 pub(crate) const BENCH_LOCK: &str = ".s3mq-bench.lock";
-/// Names of the objects that tell the store's time begin with this; a UUID follows.
+/// Names of the objects that show the store's time begin with this; a UUID follows.
 pub(crate) const CLOCK_PREFIX: &str = ".s3mq-clock-";
 /// How often the holder rewrites its lock.
 const HEARTBEAT: Duration = Duration::from_secs(5);
@@ -33,13 +34,10 @@ pub struct PrefixLock {
 }
 
 impl PrefixLock {
-    /// Takes the lock of `prefix`. `holder` says who holds it, for the message that others see.
-    ///
-    /// # Errors
-    /// When another bench holds it; else what the store said.
+    /// Takes the lock of `prefix`; `holder` is shown to others. Fails when another bench holds it, or the store fails.
     pub async fn acquire(store: &Store, prefix: &Prefix, holder: &str) -> Result<Self, StorageError> {
         let key = prefix.join(BENCH_LOCK);
-        // Told apart from anybody else's, so that one whose answer was lost is known again.
+        // Differs from anybody else's, so that it is known again where its answer was lost.
         let body = PutPayload::from(format!("{holder}, {}", Uuid::new_v4()));
         let version = match put(store, &key, &body, PutMode::Create).await {
             Err(Error::AlreadyExists { .. }) => take_over(store, prefix, &key, &body).await?,
@@ -81,16 +79,13 @@ async fn take_over(
     body: &PutPayload,
 ) -> Result<UpdateVersion, StorageError> {
     let failed = |error: Error| cannot_lock(key, &one_line(&error));
-    let current = match store.objects().get(key).await {
+    let (seen, modified, holder) = match read(store, key).await {
         // Released between our two requests; whoever comes first now has it.
         Err(Error::NotFound { .. }) => {
             return put(store, key, body, PutMode::Create).await.map_err(failed);
         }
         current => current.map_err(failed)?,
     };
-    let seen = version_of(&current);
-    let modified = current.meta.last_modified.timestamp();
-    let holder = current.bytes().await.map_err(failed)?;
     if is_ours(&holder, body) {
         return Ok(seen);
     }
@@ -114,8 +109,11 @@ fn cannot_lock(key: &Path, detail: &str) -> StorageError {
     StorageError::Other(format!("cannot lock {key}: {detail}"))
 }
 
-fn version_of(lock: &GetResult) -> UpdateVersion {
-    UpdateVersion { e_tag: lock.meta.e_tag.clone(), version: lock.meta.version.clone() }
+/// The lock's version, when it was modified in Unix seconds of the store, and its bytes.
+async fn read(store: &Store, key: &Path) -> object_store::Result<(UpdateVersion, i64, Bytes)> {
+    let lock = store.objects().get(key).await?;
+    let version = UpdateVersion { e_tag: lock.meta.e_tag.clone(), version: lock.meta.version.clone() };
+    Ok((version, lock.meta.last_modified.timestamp(), lock.bytes().await?))
 }
 
 fn is_ours(holder: &[u8], body: &PutPayload) -> bool {
@@ -126,17 +124,6 @@ fn is_ours(holder: &[u8], body: &PutPayload) -> bool {
 fn is_lock(bytes: &[u8]) -> bool {
     let text = std::str::from_utf8(bytes).unwrap_or_default();
     text.rsplit_once(", ").is_some_and(|(_, id)| Uuid::try_parse(id).is_ok())
-}
-
-/// The lock's version, if it is still ours: a heartbeat may have been applied and its answer lost.
-async fn still_ours(
-    store: &Store,
-    key: &Path,
-    body: &PutPayload,
-) -> object_store::Result<Option<UpdateVersion>> {
-    let current = store.objects().get(key).await?;
-    let seen = version_of(&current);
-    Ok(is_ours(&current.bytes().await?, body).then_some(seen))
 }
 
 /// The store's own time, in Unix seconds: when it says an object written now was modified.
@@ -153,7 +140,9 @@ async fn keep(store: Store, key: Path, body: PutPayload, mut version: UpdateVers
         tokio::time::sleep(HEARTBEAT).await;
         let renewed = match put(&store, &key, &body, PutMode::Update(version.clone())).await {
             Err(Error::Precondition { .. } | Error::AlreadyExists { .. }) => {
-                still_ours(&store, &key, &body).await
+                // It may have been applied, and its answer lost.
+                let current = read(&store, &key).await;
+                current.map(|(version, _, holder)| is_ours(&holder, &body).then_some(version))
             }
             renewed => renewed.map(Some),
         };

@@ -44,8 +44,7 @@ pub use purpose::Purpose;
 pub(crate) use retry::{Backoff, MAX_BACKOFF, ObservedReads, ReadObserver, RequestFailed, counting_attempts};
 pub use store_clock::StoreClock;
 
-/// A connection to one bucket: the two clients of one configuration, and the count of what they
-/// sent. Cheap to clone.
+/// A connection to one bucket: the two clients, and the count of what they sent. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Store {
     config: Arc<Config>,
@@ -55,10 +54,8 @@ pub struct Store {
 }
 
 impl Store {
-    /// Builds the clients. Sends nothing to the store; a default credentials chain may be asked.
-    ///
-    /// # Errors
-    /// When no credentials can be found, or a client refuses the configuration.
+    /// Builds the clients. Sends nothing to the store; a default credentials chain may be asked. Fails when no credentials
+    /// can be found, or a client refuses the configuration.
     pub async fn connect(config: Config) -> Result<Self, StorageError> {
         Self::connect_observed(config, None).await
     }
@@ -106,16 +103,17 @@ impl Store {
             // It puts the bucket right behind a path.
             builder = builder.endpoint_url(format!("{endpoint}/"));
         }
-        let sdk = aws_sdk_s3::Client::from_conf(builder.build());
+        let client = aws_sdk_s3::Client::from_conf(builder.build());
 
         let config = Arc::new(config);
+        let admin = Admin { client, config: config.clone() };
         let objects = RetryingStore {
             inner: Arc::new(objects),
             requests: requests.clone(),
             config: config.clone(),
             reads,
         };
-        Ok(Self { admin: Admin::new(sdk, config.clone()), objects: Arc::new(objects), config, requests })
+        Ok(Self { admin, objects: Arc::new(objects), config, requests })
     }
 
     /// The configuration both clients were built from.
@@ -128,7 +126,7 @@ impl Store {
         &self.objects
     }
 
-    /// Bucket administration: existence, creation, listing, cleaning.
+    /// Bucket administration.
     pub fn admin(&self) -> &Admin {
         &self.admin
     }
@@ -168,8 +166,7 @@ impl Store {
         }
     }
 
-    /// Begins to measure the time in which the store answers; what it doesn't is left out, up to the stall
-    /// timeout.
+    /// Begins to measure the time in which the store answers; outages are left out, up to the stall timeout.
     pub fn available_time(&self) -> AvailableTime<'_> {
         AvailableTime::begin(self.availability(), self.config.stall_timeout)
     }

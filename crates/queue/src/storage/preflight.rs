@@ -19,11 +19,8 @@ pub(crate) const PREFLIGHT: &str = ".s3mq-preflight";
 /// Between two attempts at one request.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Tries out each assumption below `prefix`, and reports in words each that holds. Gives whether the bucket is
-/// versioned: what is deleted stays as an old version behind a delete marker.
-///
-/// # Errors
-/// The first assumption that doesn't hold.
+/// Tries out each assumption below `prefix`, reports in words each that holds, and fails at the first that doesn't. Gives
+/// whether the bucket is versioned: what is deleted stays as an old version behind a delete marker.
 pub async fn preflight(
     store: &Store,
     prefix: &Prefix,
@@ -56,7 +53,8 @@ async fn try_out(
     key: &Path,
     report: &mut impl FnMut(&'static str),
 ) -> Result<bool, StorageError> {
-    let (objects, place) = (store.objects().as_ref(), store.config().describe());
+    let objects = store.objects().as_ref();
+    let fails = |how: &str| Err(StorageError::Other(format!("{} {how}", store.config().describe())));
     let refused = |what| move |error| refused(store, what, error);
     match create(objects, key, "first").await {
         // The key is nobody else's: the answer to an earlier attempt was lost.
@@ -75,27 +73,23 @@ async fn try_out(
             report("the same PUT again is refused, the object is unchanged");
         }
         Ok(()) | Err(Error::AlreadyExists { .. }) => {
-            return Err(StorageError::Other(format!(
-                "{place} ignores `If-None-Match: *` on PUT: two producers would overwrite each other's commits; a Delta queue can't work there"
-            )));
+            return fails(
+                "ignores `If-None-Match: *` on PUT: two producers would overwrite each other's commits; a Delta queue can't work there",
+            );
         }
         Err(error) => return Err(refused("a second PUT with If-None-Match: *")(error)),
     }
 
     let listed: Vec<_> = objects.list(Some(directory.path())).try_collect().await.map_err(refused("LIST"))?;
     if !listed.iter().any(|object| object.location == *key) {
-        return Err(StorageError::Other(format!(
-            "{place} does not list an object that was just written; a queue needs consistent listings"
-        )));
+        return fails("does not list an object that was just written; a queue needs consistent listings");
     }
     report("the object is listed at once");
     report("GET returns what was written");
 
     match objects.get(&key.clone().join("absent")).await {
         Err(Error::NotFound { .. }) => report("GET of an absent key says so"),
-        Ok(_) => {
-            return Err(StorageError::Other(format!("{place} returns an object that nobody wrote")));
-        }
+        Ok(_) => return fails("returns an object that nobody wrote"),
         Err(error) => return Err(refused("GET of an absent key")(error)),
     }
     Ok(is_versioned)
@@ -137,10 +131,8 @@ impl RoundTrip {
 const STOP_GRACE: Duration = Duration::from_secs(2);
 
 /// Measures `count` round trips of each request the queue makes, one after the other over warm connections, with bodies
-/// of `body_bytes` (the conditional PUT's is a single byte); `None` where `stop` came first. Deletes what it wrote.
-///
-/// # Errors
-/// When the store refuses any of them.
+/// of `body_bytes` (the conditional PUT's is a single byte); `None` where `stop` came first. Deletes what it wrote. Fails
+/// when the store refuses any of them.
 pub async fn round_trips(
     store: &Store,
     prefix: &Prefix,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What an attempt is for.
+/// What an attempt on the wire is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {

@@ -78,22 +78,18 @@ pub(crate) async fn counting_attempts<T>(requests: impl Future<Output = T>) -> (
     ATTEMPTS.scope(Cell::new(0), counted).await
 }
 
-/// A request that failed for good.
-#[derive(Debug)]
+/// A request that failed for good; its text has the method and the key where it was sent several times.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
 pub(crate) struct RequestFailed {
-    /// Its method and key.
-    request: String,
-    /// How often it was sent.
+    text: String,
     pub attempts: u32,
-    /// From the first attempt to the end of the last.
-    elapsed: Duration,
     /// What the last attempt came to.
     pub outcome: Outcome,
     /// Where the store answered nothing: for how long, when it was given up.
     pub outage: Option<Duration>,
     /// Whether it was given up, where it might have succeeded later.
     pub is_retryable: bool,
-    detail: String,
 }
 
 impl RequestFailed {
@@ -103,30 +99,13 @@ impl RequestFailed {
     }
 }
 
-impl fmt::Display for RequestFailed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { request, attempts, elapsed, detail, .. } = self;
-        match attempts {
-            ..=1 => f.write_str(detail),
-            _ => write!(f, "{detail} ({request}, {attempts} attempts in {:.1} s)", elapsed.as_secs_f64()),
-        }
-    }
-}
-
-impl Error for RequestFailed {}
-
 /// Pauses between attempts: each up to twice as long as the one before, and drawn from nothing to the whole (full
 /// jitter), so that contenders that lost to the same commit don't meet again.
 #[derive(Debug)]
-pub(crate) struct Backoff(Duration);
+pub(crate) struct Backoff(pub Duration);
 
 impl Backoff {
-    /// The first pause is at most this long.
-    pub(crate) fn from(first: Duration) -> Self {
-        Self(first)
-    }
-
-    /// Pauses. The next pause is at most `max`.
+    /// The next pause is at most `max`.
     pub(crate) async fn pause(&mut self, max: Duration) {
         tokio::time::sleep(self.0.mul_f64(rand::random::<f64>())).await;
         self.0 = (self.0 * 2).min(max);
@@ -154,12 +133,10 @@ impl ObservedReads {
 
 /// A store whose requests are retried.
 ///
-/// A failure is retryable when the same request may succeed a little later with nothing else changed: no answer came,
-/// it was "not now" (5xx, 429, 408), or a body broke off. It is retried for the retry timeout, in time in which the
-/// store answers other requests, or until an outage has lasted for the stall timeout.
-///
-/// A PUT whose answer was lost is sent again, so a conditional one may be told "exists" of its own object: whoever sends
-/// it reads what is there.
+/// A failure is retryable when the same request may succeed a little later: no answer came, it was "not now" (5xx, 429,
+/// 408), or a body broke off. It is retried for the retry timeout, in time in which the store answers other requests, or
+/// until an outage has lasted for the stall timeout. A PUT whose answer was lost is sent again, so a conditional one may
+/// be told "exists" of its own object: whoever sends it reads what is there.
 #[derive(Clone, Debug)]
 pub(super) struct RetryingStore {
     pub(super) inner: Arc<dyn ObjectStore>,
@@ -168,17 +145,7 @@ pub(super) struct RetryingStore {
     pub(super) reads: Option<ObservedReads>,
 }
 
-/// What the body of a successful answer is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum AnswerBody {
-    /// None, or the bytes of an object.
-    Object,
-    /// XML that says what is there or what was done. One that can't be read is a reason to ask again.
-    Document,
-}
-
 impl RetryingStore {
-    /// GETs an object with its body, which may break off.
     async fn get(&self, location: Path, options: GetOptions) -> Result<GetResult> {
         let (inner, is_head, is_whole) = (self.inner.clone(), options.head, options.range.is_none());
         let observer = self.reads.as_ref().map(|reads| reads.observer.clone());
@@ -201,8 +168,8 @@ impl RetryingStore {
         let Some(ObservedReads { permits, .. }) = self.reads.clone() else {
             return get.await;
         };
-        // A task of its own, which goes on whoever looks at it: the kernel begins to fetch one file and doesn't go on
-        // with it until it has read another, which would wait for the permit of the first.
+        // A task of its own: the kernel begins to fetch one file and doesn't go on with it until it has read another, which
+        // would wait for the permit of the first.
         let task = tokio::spawn(noting(async move {
             let _permit = permits.acquire_owned().await;
             get.await
@@ -212,13 +179,7 @@ impl RetryingStore {
         result
     }
 
-    async fn retry<T, F>(
-        &self,
-        method: &str,
-        key: &str,
-        answer: AnswerBody,
-        mut attempt: impl FnMut() -> F,
-    ) -> Result<T>
+    async fn retry<T, F>(&self, method: &str, key: &str, mut attempt: impl FnMut() -> F) -> Result<T>
     where
         F: Future<Output = Result<T>>,
     {
@@ -227,15 +188,14 @@ impl RetryingStore {
         let _waiting = availability.ask();
         let tried = AvailableTime::begin(availability, self.config.stall_timeout);
         let mut stall = pin!(stall(availability, self.config.stall_timeout, request));
-        let mut backoff = Backoff::from(FIRST_BACKOFF);
-        let failed = |attempts, outcome, outage, is_retryable, detail| RequestFailed {
-            request: request(),
-            attempts,
-            elapsed: Duration::from_nanos(monotonic_ns() - started_ns),
-            outcome,
-            outage,
-            is_retryable,
-            detail,
+        let mut backoff = Backoff(FIRST_BACKOFF);
+        let failed = |attempts, outcome, outage, is_retryable, detail: String| {
+            let seconds = (monotonic_ns() - started_ns) as f64 / 1e9;
+            let text = match attempts {
+                ..=1 => detail,
+                _ => format!("{detail} ({}, {attempts} attempts in {seconds:.1} s)", request()),
+            };
+            RequestFailed { text, attempts, outcome, outage, is_retryable }
         };
         let (mut attempts, mut last) = (0, Outcome::default());
         loop {
@@ -244,7 +204,7 @@ impl RetryingStore {
             let attempt_and_pause = async {
                 let (result, outcome) = noting(attempt()).await;
                 let Err(error) = result else { return Some(result) };
-                let is_retryable = is_retryable(&error, &outcome, answer);
+                let is_retryable = is_retryable(method, &error, &outcome);
                 last = outcome;
                 if is_retryable && tried.elapsed() <= self.config.retry_timeout {
                     backoff.pause(MAX_BACKOFF).await;
@@ -281,17 +241,15 @@ impl RetryingStore {
         stream::try_unfold(start, move |(store, pages, after)| {
             let (prefix, place) = (prefix.clone(), place.clone());
             async move {
-                let next = store.retry("LIST", &place, AnswerBody::Document, || async {
+                let next = store.retry("LIST", &place, || async {
                     let mut pages = pages.lock().await;
-                    let listing = pages.get_or_insert_with(|| match &after {
+                    let mut listing = pages.take().unwrap_or_else(|| match &after {
                         Some(key) => store.inner.list_with_offset(prefix.as_ref(), key),
                         None => store.inner.list(prefix.as_ref()),
                     });
-                    let next = listing.next().await.transpose();
-                    if next.is_err() {
-                        *pages = None;
-                    }
-                    next
+                    let next = listing.try_next().await?;
+                    *pages = Some(listing);
+                    Ok(next)
                 });
                 let next = next.await?;
                 Ok(next.map(|object| {
@@ -305,7 +263,7 @@ impl RetryingStore {
 }
 
 /// Whether the same request may succeed a little later, with nothing else changed.
-fn is_retryable(error: &StoreError, outcome: &Outcome, answer: AnswerBody) -> bool {
+fn is_retryable(method: &str, error: &StoreError, outcome: &Outcome) -> bool {
     if !matches!(error, StoreError::Generic { .. }) {
         return false;
     }
@@ -313,14 +271,14 @@ fn is_retryable(error: &StoreError, outcome: &Outcome, answer: AnswerBody) -> bo
         None | Some(408 | 429 | 500..) => true,
         Some(200..=299) => match &outcome.code {
             Some(code) => RETRYABLE_CODES.contains(&&**code),
-            None => outcome.is_cut_off || answer == AnswerBody::Document,
+            // The other methods are answered with XML, which may be cut off as well.
+            None => outcome.is_cut_off || !matches!(method, "GET" | "PUT"),
         },
         Some(_) => false,
     }
 }
 
-/// The error with what is known of the request as its source. Those that are answers of their own, such as "not found",
-/// stay as they are.
+/// The error with what is known of the request as its source. Answers such as "not found" stay as they are.
 fn wrapped(error: StoreError, failed: impl FnOnce(&StoreError) -> RequestFailed) -> StoreError {
     match &error {
         StoreError::Generic { store, .. } => StoreError::Generic { store, source: Box::new(failed(&error)) },
@@ -370,11 +328,11 @@ impl fmt::Display for RetryingStore {
 impl ObjectStore for RetryingStore {
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let get = || self.get(location.clone(), options.clone());
-        self.retry("GET", location.as_ref(), AnswerBody::Object, get).await
+        self.retry("GET", location.as_ref(), get).await
     }
 
     async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
-        self.retry("PUT", location.as_ref(), AnswerBody::Object, || {
+        self.retry("PUT", location.as_ref(), || {
             self.inner.put_opts(location, payload.clone(), options.clone())
         })
         .await
@@ -402,7 +360,7 @@ impl ObjectStore for RetryingStore {
                         let keys = keys.clone().into_iter().map(Ok);
                         store.inner.delete_stream(stream::iter(keys).boxed()).try_collect::<Vec<_>>()
                     };
-                    let deleted = store.retry("DELETE", &first, AnswerBody::Document, delete).await?;
+                    let deleted = store.retry("DELETE", &first, delete).await?;
                     Ok(stream::iter(deleted.into_iter().map(Ok)))
                 }
             })
@@ -424,14 +382,11 @@ impl ObjectStore for RetryingStore {
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
         let place = prefix.map(ToString::to_string).unwrap_or_default();
-        self.retry("LIST", &place, AnswerBody::Document, || self.inner.list_with_delimiter(prefix)).await
+        self.retry("LIST", &place, || self.inner.list_with_delimiter(prefix)).await
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.retry("COPY", to.as_ref(), AnswerBody::Document, || {
-            self.inner.copy_opts(from, to, options.clone())
-        })
-        .await
+        self.retry("COPY", to.as_ref(), || self.inner.copy_opts(from, to, options.clone())).await
     }
 }
 

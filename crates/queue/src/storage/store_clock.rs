@@ -7,18 +7,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-/// Where the store's clock minus ours may lie, in microseconds.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct OffsetBounds {
-    lower_us: i64,
-    upper_us: i64,
-}
-
-impl Default for OffsetBounds {
-    fn default() -> Self {
-        Self { lower_us: i64::MIN, upper_us: i64::MAX }
-    }
-}
+/// Where the store's clock minus ours may lie, in microseconds: the lowest and the highest offset.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct OffsetBounds(Option<(i64, i64)>);
 
 impl OffsetBounds {
     /// Takes an answer in: its `Date` header, and when it was asked for and received by our wall clock.
@@ -26,18 +17,17 @@ impl OffsetBounds {
         let Some(date_us) = httpdate::parse_http_date(date).ok().and_then(unix_us) else {
             return;
         };
-        self.lower_us = self.lower_us.max(date_us - received_us);
-        self.upper_us = self.upper_us.min(date_us + 1_000_000 - asked_us);
+        let new = (date_us - received_us, date_us + 1_000_000 - asked_us);
+        let (lower_us, upper_us) = self.0.unwrap_or(new);
+        self.0 = Some((lower_us.max(new.0), upper_us.min(new.1)));
     }
 
     /// What is known by now; `None` before the first answer.
     pub(super) fn estimate(self) -> Option<StoreClock> {
-        if self.lower_us == i64::MIN {
-            return None;
-        }
-        let width_us = self.upper_us - self.lower_us;
+        let (lower_us, upper_us) = self.0?;
+        let width_us = upper_us - lower_us;
         Some(StoreClock {
-            offset_us: self.lower_us + width_us / 2,
+            offset_us: lower_us + width_us / 2,
             uncertainty_us: width_us.abs() / 2 + width_us.abs() % 2,
             stepped: width_us < 0,
         })

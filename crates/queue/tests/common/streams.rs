@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use super::{TestStore, fresh_path};
 
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const DEADLINE: Duration = Duration::from_secs(60);
 
 pub fn lake(store: &TestStore, name: &str) -> Lake {
     Lake::new(&store.store, fresh_path(name).parse().unwrap()).unwrap()
@@ -74,7 +74,7 @@ pub async fn receive(
 }
 
 pub async fn next(consumer: &mut Consumer) -> Result<Received, QueueError> {
-    tokio::time::timeout(PATIENCE, consumer.next()).await.expect("the consumer came to something")
+    tokio::time::timeout(DEADLINE, consumer.next()).await.expect("the consumer came to something")
 }
 
 pub async fn error_of(consumer: &mut Consumer) -> QueueError {

@@ -79,37 +79,22 @@ pub struct Config {
     pub retry_timeout: Duration,
     /// Longest that a role goes on without any answer.
     pub stall_timeout: Duration,
-    /// Whose certificates are believed.
+    /// Which certificates are believed.
     pub trust: Trust,
 }
 
 /// What is wrong with the configuration; each names the variable or flag to set.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ConfigError {
-    /// A variable that the backend needs isn't set.
-    #[error("{variable} is not set; set it, or {flag}")]
-    Missing {
-        /// Name of the variable.
-        variable: &'static str,
-        /// What else would do.
-        flag: &'static str,
-    },
-    /// One of the two keys is set without the other.
-    #[error("{set} is set but {missing} is not; set both, or neither to use the AWS default chain")]
-    HalfAKey {
-        /// The variable that is set.
-        set: &'static str,
-        /// The one that is not.
-        missing: &'static str,
-    },
-    /// The endpoint isn't a URL that can be used.
-    #[error("the endpoint `{endpoint}` {problem}; give it as http://HOST:PORT or https://HOST")]
-    Endpoint {
-        /// As it was given.
-        endpoint: String,
-        /// What is wrong with it.
-        problem: String,
-    },
+    /// A variable that the backend needs isn't set; its name, and what else would do.
+    #[error("{0} is not set; set it, or {1}")]
+    Missing(&'static str, &'static str),
+    /// The variable of one of the two keys is set without that of the other.
+    #[error("{0} is set but {1} is not; set both, or neither to use the AWS default chain")]
+    HalfAKey(&'static str, &'static str),
+    /// The endpoint, as it was given, isn't a URL that can be used; what is wrong with it.
+    #[error("the endpoint `{0}` {1}; give it as http://HOST:PORT or https://HOST")]
+    Endpoint(String, String),
     /// A store without TLS has no certificates.
     #[error(
         "--ca-cert and --insecure are about certificates, and {0} has none; leave them out, or give https://"
@@ -126,15 +111,11 @@ pub enum ConfigError {
 }
 
 impl Config {
-    /// Resolves the configuration of a backend from flags first and then the environment.
+    /// Resolves the configuration of a backend from flags first and then the environment, or names the variable that is
+    /// missing or the value that is malformed.
     ///
-    /// `minio` reads `MINIO_S3_ENDPOINT`, `MINIO_S3_BUCKET`, `MINIO_S3_ACCESS_KEY`,
-    /// `MINIO_S3_SECRET_ACCESS_KEY`, `MINIO_S3_REGION`. `s3` reads `AWS_S3_BUCKET`,
-    /// `AWS_S3_ACCESS_KEY`, `AWS_S3_SECRET_ACCESS_KEY`, `AWS_REGION`, `AWS_DEFAULT_REGION`.
-    /// An empty variable counts as not set.
-    ///
-    /// # Errors
-    /// Names the variable that is missing or the value that is malformed.
+    /// `minio` reads `MINIO_S3_{ENDPOINT,BUCKET,ACCESS_KEY,SECRET_ACCESS_KEY,REGION}`. `s3` reads
+    /// `AWS_S3_{BUCKET,ACCESS_KEY,SECRET_ACCESS_KEY}`, `AWS_REGION`, `AWS_DEFAULT_REGION`. An empty variable isn't set.
     pub fn resolve(
         backend: Backend,
         overrides: &Overrides,
@@ -142,7 +123,7 @@ impl Config {
     ) -> Result<Self, ConfigError> {
         let get = |name: &str| environment(name).filter(|value| !value.is_empty());
         let require = |given: &Option<String>, variable: &'static str, flag: &'static str| {
-            given.clone().or_else(|| get(variable)).ok_or(ConfigError::Missing { variable, flag })
+            given.clone().or_else(|| get(variable)).ok_or(ConfigError::Missing(variable, flag))
         };
         let bucket = |variable| {
             let flag = "give --bucket (a role may also give --lake-path as s3://BUCKET/PATH)";
@@ -167,8 +148,8 @@ impl Config {
                 let credentials = match (get(access), get(secret)) {
                     (Some(access_key), Some(secret_key)) => Credentials::Static { access_key, secret_key },
                     (None, None) => Credentials::Chain,
-                    (Some(_), None) => return Err(ConfigError::HalfAKey { set: access, missing: secret }),
-                    (None, Some(_)) => return Err(ConfigError::HalfAKey { set: secret, missing: access }),
+                    (Some(_), None) => return Err(ConfigError::HalfAKey(access, secret)),
+                    (None, Some(_)) => return Err(ConfigError::HalfAKey(secret, access)),
                 };
                 let region = get("AWS_REGION").or_else(|| get("AWS_DEFAULT_REGION"));
                 (overrides.endpoint.clone(), bucket("AWS_S3_BUCKET")?, region, credentials)
@@ -195,10 +176,7 @@ impl Config {
         })
     }
 
-    /// A bucket on an S3-compatible server with fixed keys; region and deadlines as by default.
-    ///
-    /// # Errors
-    /// When endpoint or bucket is malformed.
+    /// A bucket on an S3-compatible server with fixed keys; region and deadlines as by default. Fails as [`Config::resolve`].
     pub fn of_server(
         endpoint: &str,
         bucket: &str,
@@ -227,18 +205,15 @@ impl Config {
         self.endpoint.is_some()
     }
 
-    /// Whether requests go unencrypted.
     pub(super) fn plain_http(&self) -> bool {
         self.endpoint.as_ref().is_some_and(|url| url.scheme() == "http")
     }
 
-    /// Whether bodies are left out of the signature: under TLS, which protects them, and on
-    /// loopback, where nobody stands between. Hashing each body costs more than sending it.
+    /// Whether bodies are left out of the signature, since hashing costs more than sending: under TLS, and on loopback.
     pub fn unsigned_payload(&self) -> bool {
         !self.plain_http() || self.endpoint.as_ref().is_some_and(is_loopback)
     }
 
-    /// Longest that opening a connection may take.
     pub(super) fn connect_timeout(&self) -> Duration {
         self.request_timeout.min(Duration::from_secs(5))
     }
@@ -277,11 +252,10 @@ fn parse_endpoint(text: &str) -> Result<Url, ConfigError> {
         Ok(url) if url.query().is_some() || url.fragment().is_some() => "has a query or fragment".to_owned(),
         Ok(url) => return Ok(url),
     };
-    Err(ConfigError::Endpoint { endpoint: redact(text), problem })
+    Err(ConfigError::Endpoint(redact(text), problem))
 }
 
-/// An endpoint with the part before `@` taken out, in case somebody put a password there; with or without a
-/// scheme.
+/// An endpoint, with or without a scheme, less what is before `@`, in case somebody put a password there.
 fn redact(endpoint: &str) -> String {
     let Some(at) = endpoint.rfind('@') else { return endpoint.to_owned() };
     let scheme = ["http://", "https://"].into_iter().find(|scheme| endpoint.starts_with(scheme));

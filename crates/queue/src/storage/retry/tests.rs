@@ -50,7 +50,7 @@ async fn errors(lake: &Lake) -> Vec<(&'static str, QueueError)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_may_heal_is_asked_until_the_stall_timeout() {
+async fn what_is_retryable_is_asked_until_the_stall_timeout() {
     let answers = [|_: &str| "", |_: &str| "503 Slow Down", |_: &str| "500 Oops", |_: &str| "429 Too Many"];
     for answer in answers {
         let said = match answer("").split(' ').next() {
@@ -65,7 +65,7 @@ async fn what_may_heal_is_asked_until_the_stall_timeout() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_will_not_heal_ends_at_once() {
+async fn what_is_not_retryable_ends_at_once() {
     for answer in [|_: &str| "403 Forbidden", |_: &str| "400 Bad Request", |_: &str| "301 Elsewhere"] {
         let lake = lake(answer).await;
         let body = Bytes::from_static(b"body");
