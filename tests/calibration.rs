@@ -11,13 +11,20 @@ use serde_json::Value;
 
 const DELAY_MS: f64 = 60.0;
 
-/// Each kind of request, and the stage that waits for it. No LIST is on a message's way.
-const KINDS: [(&str, Option<&str>); 5] = [
-    ("data-put", Some("stored")),
-    ("commit-put", Some("discovered")),
-    ("commit-get", Some("discovered")),
-    ("data-get", Some("fetched")),
-    ("list", None),
+/// A kind of request, as a fault rule matches it, and the stage that waits for it.
+struct Kind {
+    method: &'static str,
+    key: &'static str,
+    stage: Option<&'static str>,
+}
+
+/// No LIST is on a message's path.
+const KINDS: [Kind; 5] = [
+    Kind { method: "PUT", key: "*/part-*.parquet", stage: Some("stored") },
+    Kind { method: "PUT", key: "*/_delta_log/*.json", stage: Some("discovered") },
+    Kind { method: "GET", key: "*/_delta_log/*.json", stage: Some("discovered") },
+    Kind { method: "GET", key: "*/part-*.parquet", stage: Some("fetched") },
+    Kind { method: "LIST", key: "*", stage: None },
 ];
 
 // Why these bounds don't depend on how fast the machine is:
@@ -37,15 +44,16 @@ const ATTEMPTS: usize = 3;
 #[test]
 fn a_delay_moves_the_stage_that_waits_for_it_and_no_other() {
     let mut baseline = Run::of(None);
-    for (kind, stage) in KINDS {
+    for kind in &KINDS {
         let mut failures = String::new();
         for attempt in 1..=ATTEMPTS {
             let delayed = Run::of(Some(kind));
-            let wrong = wrong_moves(&baseline, &delayed, stage);
+            let wrong = wrong_moves(&baseline, &delayed, kind.stage);
             if wrong.is_empty() {
                 break;
             }
-            failures += &format!("{kind}, attempt {attempt}: {}\n{}\n", wrong.join("; "), delayed.shown);
+            let (method, key, wrong) = (kind.method, kind.key, wrong.join("; "));
+            failures += &format!("{method} {key}, attempt {attempt}: {wrong}\n{}\n", delayed.shown);
             assert!(attempt < ATTEMPTS, "{failures}--- without a delay\n{}", baseline.shown);
             baseline = Run::of(None);
         }
@@ -70,7 +78,7 @@ fn wrong_moves(baseline: &Run, delayed: &Run, right: Option<&str>) -> Vec<String
 
 /// One short bench, by the means of its stages.
 struct Run {
-    /// Name and mean in milliseconds, in the order of the way.
+    /// Name and mean in milliseconds, in their order.
     stages: Vec<(String, f64)>,
     /// Everything about it, for whoever has to find out what went wrong.
     shown: String,
@@ -78,15 +86,20 @@ struct Run {
 
 impl Run {
     /// Runs it, with requests of one kind delayed or none.
-    fn of(kind: Option<&str>) -> Self {
+    fn of(kind: Option<&Kind>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_s3mq"));
         command.args(["bench", "--s3-backend", "embedded", "--quiet", "--output-dir", "results"]);
         command.args(["--range-start", "1000", "--range-end", "1000", "--range-step", "1000"]);
         command.args(["--seconds-to-stream", "4", "--autocommit-duration-ms", "200"]);
         command.args(["--poll", "fixed", "--poll-interval-ms", "5"]);
-        let delay = kind.map(|kind| format!("{kind}={DELAY_MS}ms"));
-        command.args(delay.iter().flat_map(|delay| ["--delay", delay]));
+        if let Some(Kind { method, key, .. }) = kind {
+            let rule = format!(
+                "[[rule]]\nmethod = '{method}'\nkey = '{key}'\naction = 'delay'\ndelay_ms = {DELAY_MS}\n"
+            );
+            std::fs::write(directory.path().join("delay.toml"), rule).unwrap();
+            command.args(["--faults", "delay.toml"]);
+        }
         command.env_clear().env("HOME", directory.path()).current_dir(directory.path());
         let output = command.output().unwrap();
         let json = std::fs::read_to_string(directory.path().join("results/1000.json"));
@@ -99,11 +112,11 @@ impl Run {
         assert!(output.status.success(), "{shown}");
 
         let result: Value = serde_json::from_str(&json.unwrap_or_default()).expect(&shown);
-        let delay = delay.unwrap_or_default();
-        assert_eq!(result["run"]["delays"], *delay, "{shown}");
         let first_line = stdout.lines().next().unwrap_or_default();
-        assert_eq!(first_line.contains("delayed on purpose"), kind.is_some(), "{shown}");
-        assert!(first_line.ends_with(&delay), "{shown}");
+        assert_eq!(first_line.ends_with("faults injected: delay.toml"), kind.is_some(), "{shown}");
+        let faults = result["result"]["faults"].as_array().expect(&shown);
+        assert_eq!(faults.len(), usize::from(kind.is_some()), "{shown}");
+        assert!(faults.iter().all(|fault| fault["fired"] == fault["matched"]), "{shown}");
 
         let latency = &result["result"]["consumer"]["latency"];
         let stages = result["result"]["consumer"]["stages"].as_array().expect(&shown);

@@ -1,9 +1,8 @@
-//! Values of options: rates, lengths of time, percentiles, anchors, delays, places, endpoints.
+//! Values of options: rates, lengths of time, percentiles, anchors, places, endpoints.
 
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
 
-use s3mq::fuzz::delays;
 use s3mq::measure::Percentiles;
 use s3mq::units::{Rate, Seconds};
 use s3mq_clock::Anchor;
@@ -40,13 +39,6 @@ pub fn check(bytes: &[u8]) {
     if let Some(path) = read::<LakePath>(text) {
         is_a_place(&path.prefix);
         assert!(path.bucket.is_none_or(|bucket| !bucket.is_empty() && !bucket.contains('/')));
-    }
-    if let Ok(read) = delays(text) {
-        let written = read.to_string();
-        assert!(read.iter().all(|(_, delay)| delay.as_secs() <= 60), "{written}");
-        if !written.is_empty() {
-            assert_eq!(delays(&written), Ok(read));
-        }
     }
     endpoint(text);
 }

@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use clap::Args as ClapArgs;
 
 use super::VERSION;
-use super::delay::DelayArgs;
 use super::failure::Failure;
 use super::faults::{FaultArgs, fired};
 use super::given_file;
@@ -26,7 +25,7 @@ use crate::report::{
     prepare_directory, table,
 };
 use crate::units::{Rate, Seconds, grouped};
-use embedded::Treatment;
+use embedded::Injected;
 use s3mq_queue::storage::{self, Store};
 use s3mq_queue::{Poll, deltalake_version};
 use s3mq_server::Server;
@@ -70,9 +69,6 @@ pub(super) struct Args {
     data_dir: Option<PathBuf>,
 
     #[command(flatten)]
-    delay: DelayArgs,
-
-    #[command(flatten)]
     model: ModelArgs,
 
     #[command(flatten)]
@@ -105,7 +101,7 @@ pub(super) async fn run(mut args: Args) -> Result<Exit, Failure> {
     let poll = args.poll.policy(&args.run.commit).map_err(Failure::usage)?;
     args.message.size().map_err(Failure::usage)?;
     let prices = args.prices()?;
-    let treatment = args.treatment()?;
+    let asked = args.injected()?;
     let remote = args.other_store(&rates)?;
     prepare_directory(&args.output.output_dir)
         .map_err(|error| Failure::usage(format!("cannot write results to --output-dir: {error}")))?;
@@ -113,16 +109,16 @@ pub(super) async fn run(mut args: Args) -> Result<Exit, Failure> {
         .map_err(|error| Failure::runtime(format!("cannot use --output-dir: {error}")))?;
 
     let stop = signals::watch(false)?;
-    let mut info = args.info(&treatment, poll, prices);
+    let mut info = args.info(&asked, poll, prices);
     let (store, server) = match remote {
         Some(store) => (store, None),
         None => {
-            let server = args.embedded_server(treatment).await?;
+            let server = args.embedded_server(asked).await?;
             (args.embedded_store(&server)?, Some(server))
         }
     };
-    let on_purpose = info.on_purpose();
-    let described: Vec<_> = std::iter::once(store.describe()).chain(on_purpose.iter().cloned()).collect();
+    let injected = info.injected();
+    let described: Vec<_> = std::iter::once(store.describe()).chain(injected.iter().cloned()).collect();
     let (backend, described) = (value_name(&args.storage.backend()), described.join(", "));
     say(&format!("s3mq {VERSION}, {backend} store: {described}"));
     info.store = format!("{backend}, {described}");
@@ -138,7 +134,7 @@ pub(super) async fn run(mut args: Args) -> Result<Exit, Failure> {
     let swept = sweep.run().await;
     let Sweep { console, steps, .. } = sweep;
     drop(console);
-    say_results(&config, &steps, on_purpose);
+    say_results(&config, &steps, injected);
     if let Some(server) = server {
         server.shutdown().await;
     }
@@ -151,7 +147,7 @@ pub(super) async fn run(mut args: Args) -> Result<Exit, Failure> {
 }
 
 /// The tables at the end of a sweep; nothing where not one rate was finished.
-fn say_results(config: &Config, steps: &[StepReport], mut on_purpose: Vec<String>) {
+fn say_results(config: &Config, steps: &[StepReport], mut injected: Vec<String>) {
     if steps.is_empty() {
         return;
     }
@@ -162,20 +158,20 @@ fn say_results(config: &Config, steps: &[StepReport], mut on_purpose: Vec<String
         say("");
         say(table.trim_end());
     }
-    if on_purpose.is_empty() {
-        on_purpose.extend(steps.iter().find_map(done_elsewhere));
+    if injected.is_empty() {
+        injected.extend(steps.iter().find_map(done_elsewhere));
     }
-    for done in &on_purpose {
+    for done in &injected {
         say(&format!("{done}; these are no figures of a store as it is"));
     }
     say(&format!("results: {}", config.output.output_dir.display()));
 }
 
-/// What a store says of itself that does things on purpose, or is a model, without having been told to by this bench.
+/// What a store says of itself if others had it modelled or faults injected.
 fn done_elsewhere(step: &StepReport) -> Option<String> {
     let name = step.producer.store_server.as_ref()?;
-    let is_told = name.contains("modelled: ") || name.contains(" on purpose");
-    is_told.then(|| format!("the store calls itself {name}"))
+    let is_said = name.contains("modelled: ") || name.contains("faults injected");
+    is_said.then(|| format!("the store calls itself {name}"))
 }
 
 impl Args {
@@ -221,14 +217,13 @@ impl Args {
     }
 
     /// What holds for all rates; of the store, what was asked for.
-    fn info(&self, treatment: &Treatment, poll: Poll, prices: Prices) -> RunInfo {
+    fn info(&self, asked: &Injected, poll: Poll, prices: Prices) -> RunInfo {
         RunInfo {
             version: VERSION,
             deltalake_version: deltalake_version(),
             store: String::new(),
-            delays: treatment.delays.to_string(),
-            store_model: treatment.model.as_ref().map(described),
-            faults: treatment.faults.as_ref().map(|faults| self.faults.described(faults)),
+            store_model: asked.model.as_ref().map(described),
+            faults: asked.faults.as_ref().map(|faults| self.faults.described(faults)),
             deadlines: Deadlines {
                 requests: self.storage.deadlines,
                 drain_timeout_seconds: self.drain_timeout_seconds,

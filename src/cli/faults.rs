@@ -12,8 +12,8 @@ use s3mq_server::{FaultCount, Faults, FaultsError};
 /// Faults of the embedded server.
 #[derive(Clone, Debug, Args)]
 pub(super) struct FaultArgs {
-    /// What the embedded store does wrong on purpose, as a TOML file of rules: delays, refusals, resets,
-    /// lost answers, stalls and more, by request (docs/faults.md)
+    /// Faults that the embedded store injects, as a TOML file of rules: delays, refusals, resets, lost answers, stalls
+    /// and more, by request (docs/faults.md)
     #[arg(long, value_name = "FILE")]
     faults: Option<PathBuf>,
 }

@@ -5,7 +5,6 @@ mod bench;
 mod check;
 mod checkpoint;
 mod consumer;
-mod delay;
 mod failure;
 mod faults;
 pub(crate) mod fuzz;

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
 
-use super::delay::DelayArgs;
 use super::failure::Failure;
 use super::faults::{FaultArgs, fired};
 use super::signals;
@@ -43,18 +42,15 @@ pub(super) struct Args {
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     max_memory_mib: Option<u64>,
 
-    /// Be no store, but a proxy before this one, http://host:port, so that --faults and --delay are put in
-    /// front of it; bucket and keys are that store's. Before one that speaks https alone, start something that takes
-    /// the TLS off, such as stunnel as a client
+    /// Be no store, but a proxy before this one, http://host:port, so that --faults are put in front of it; bucket
+    /// and keys are that store's. Before one that speaks https alone, start something that takes the TLS off, such as
+    /// stunnel as a client
     #[arg(long, value_name = "URL")]
     proxy: Option<Upstream>,
 
     /// Stop when standard input is closed, as a program that starts it may want
     #[arg(long)]
     exit_on_stdin_eof: bool,
-
-    #[command(flatten)]
-    delay: DelayArgs,
 
     #[command(flatten)]
     model: ModelArgs,
@@ -90,15 +86,12 @@ async fn proxy(args: Args, upstream: Upstream) -> Result<Exit, Failure> {
             "--store-model does not go with --proxy: the store behind it has its own times",
         ));
     }
-    let delays = args.delay.delays()?;
-    let delayed = delays.to_string();
     let faults = args.faults.before_another_store()?;
     let stop = signals::watch(args.exit_on_stdin_eof)?;
-    let config = ProxyConfig { listen: args.listen, delays, faults, ..ProxyConfig::before(upstream.clone()) };
+    let config = ProxyConfig { listen: args.listen, faults, ..ProxyConfig::before(upstream.clone()) };
     let proxy = Proxy::start(config).await?;
     say(&format!("# proxy at {}, until Ctrl-C; bucket and keys are those of {upstream}", proxy.endpoint()));
-    say_delayed(&delayed);
-    say_faulty(&args.faults);
+    say_injected(&args.faults);
     say(&format!("export MINIO_S3_ENDPOINT={}", proxy.endpoint()));
     stop.cancelled().await;
     say_faults("# ", &fired(proxy.fault_counts()));
@@ -108,8 +101,6 @@ async fn proxy(args: Args, upstream: Upstream) -> Result<Exit, Failure> {
 
 async fn store(args: Args) -> Result<Exit, Failure> {
     let bucket = args.bucket.unwrap_or_else(|| BUCKET.to_owned());
-    let delays = args.delay.delays()?;
-    let delayed = delays.to_string();
     let model = args.model.model()?;
     let modelled = model.as_ref().map(|model| model.name().to_owned());
     let faults = args.faults.faults()?;
@@ -122,19 +113,16 @@ async fn store(args: Args) -> Result<Exit, Failure> {
             ));
         }
     };
-    let unless_told = Limits::default();
-    let limits = Limits {
-        max_object_bytes: args.max_object_mib << 20,
-        max_memory_bytes: args.max_memory_mib.map_or(unless_told.max_memory_bytes, |mib| mib << 20),
-        ..unless_told
-    };
+    let mut limits = Limits { max_object_bytes: args.max_object_mib << 20, ..Limits::default() };
+    if let Some(mib) = args.max_memory_mib {
+        limits.max_memory_bytes = mib << 20;
+    }
     let stop = signals::watch(args.exit_on_stdin_eof)?;
     let server = Server::start(Config {
         listen: args.listen,
         data_dir: args.data_dir,
         buckets: vec![bucket.clone()],
         credentials,
-        delays,
         model,
         faults,
         limits,
@@ -145,8 +133,7 @@ async fn store(args: Args) -> Result<Exit, Failure> {
     if let Some(name) = modelled {
         say(&format!("# its times are modelled: {name}"));
     }
-    say_delayed(&delayed);
-    say_faulty(&args.faults);
+    say_injected(&args.faults);
     say(&format!("export MINIO_S3_ENDPOINT={}", server.endpoint()));
     say(&format!("export MINIO_S3_BUCKET={bucket}"));
     say(&format!("export MINIO_S3_ACCESS_KEY={}", keys.access_key));
@@ -157,15 +144,9 @@ async fn store(args: Args) -> Result<Exit, Failure> {
     Ok(Exit::Interrupted)
 }
 
-fn say_delayed(delays: &str) {
-    if !delays.is_empty() {
-        say(&format!("# delayed on purpose: {delays}"));
-    }
-}
-
-fn say_faulty(faults: &FaultArgs) {
+fn say_injected(faults: &FaultArgs) {
     let name = faults.name();
     if !name.is_empty() {
-        say(&format!("# faults on purpose: {name}"));
+        say(&format!("# faults injected: {name}"));
     }
 }

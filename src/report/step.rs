@@ -53,11 +53,9 @@ pub struct RunInfo {
     pub deltalake_version: &'static str,
     /// The store, without secrets.
     pub store: String,
-    /// How much longer the store took on purpose, as `commit-put=200ms`; empty where it didn't.
-    pub delays: String,
-    /// The latency model that gave the store its times; `None` where they were its own.
+    /// The latency model whose times the store took; `None` where they were its own.
     pub store_model: Option<StoreModel>,
-    /// What the store did wrong on purpose; `None` where nothing was asked for.
+    /// The faults that the store injected; `None` where nothing was asked for.
     pub faults: Option<FaultRules>,
     /// How long what was waited for.
     pub deadlines: Deadlines,
@@ -99,7 +97,7 @@ pub struct FaultRules {
     /// Where its draws began.
     pub seed: u64,
     /// Its rules, each as it is written there.
-    pub rules: Vec<BTreeMap<String, serde_json::Value>>,
+    pub rules: Vec<serde_json::Value>,
 }
 
 /// The deadlines of a run, in seconds.
@@ -113,13 +111,11 @@ pub struct Deadlines {
 }
 
 impl RunInfo {
-    /// What was done to the store on purpose, so that its figures are not those of one as it is; empty where nothing
-    /// was.
-    pub fn on_purpose(&self) -> Vec<String> {
+    /// How the store differs from one as it is: its model, its faults.
+    pub fn injected(&self) -> Vec<String> {
         let model = self.store_model.as_ref().map(|model| format!("modelled: {}", model.name));
-        let delays = (!self.delays.is_empty()).then(|| format!("delayed on purpose: {}", self.delays));
-        let faults = self.faults.as_ref().map(|faults| format!("faults on purpose: {}", faults.file));
-        model.into_iter().chain(delays).chain(faults).collect()
+        let faults = self.faults.as_ref().map(|faults| format!("faults injected: {}", faults.file));
+        model.into_iter().chain(faults).collect()
     }
 }
 
@@ -140,7 +136,7 @@ pub struct StepReport {
     pub timeline_start_us: Option<i64>,
     /// What happened beside the messages, in the order of its end.
     pub marks: Vec<Mark>,
-    /// What the store did wrong on purpose, by rule; empty where nothing was asked for.
+    /// The faults that the store injected, by rule; empty where nothing was asked for.
     pub faults: Vec<FaultCount>,
     /// The longest that the bench itself stood still, and an embedded store with it, in seconds.
     pub bench_pause_seconds: f64,

@@ -93,9 +93,8 @@ fn columns(info: &RunInfo, step: &StepReport) -> Vec<(String, String)> {
         seconds("recovery", consumer.recovery_seconds),
         share("producer_rss_growth", step.rss_growth.producer),
         share("consumer_rss_growth", step.rss_growth.consumer),
-        // What was done on purpose: these are not figures of a store as it is.
+        // Under these, the figures are not those of a store as it is.
         text("store_model", info.store_model.as_ref().map_or("", |model| &model.name)),
-        text("delays", &info.delays),
         text("faults", info.faults.as_ref().map_or("", |faults| &faults.file)),
         text("store_server", producer.store_server.as_deref().unwrap_or_default()),
     ]);

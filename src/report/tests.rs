@@ -108,7 +108,6 @@ fn what_was_not_measured_is_empty_null_or_a_dash() {
         deltalake_version: "",
         version: "",
         store: String::new(),
-        delays: String::new(),
         store_model: None,
         faults: None,
         deadlines: Deadlines { requests, drain_timeout_seconds: Seconds::whole(60) },
@@ -165,7 +164,6 @@ fn what_was_not_measured_is_empty_null_or_a_dash() {
             "producer_rss_growth",
             "consumer_rss_growth",
             "store_model",
-            "delays",
             "faults",
             "store_server",
         ]

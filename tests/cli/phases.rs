@@ -33,6 +33,8 @@ const DEEDS: [Deed; 4] =
 /// A phase: the options that make it last, and how to tell that a bench is in it, given which process is meant.
 struct Phase {
     options: &'static str,
+    /// A fault rule's matcher and delay; empty where nothing is delayed.
+    delayed: &'static str,
     targets: &'static [Target],
     reached: fn(&Running, Target) -> bool,
 }
@@ -53,6 +55,7 @@ impl Phase {
              --autocommit-duration-ms 100 --quiet {}",
             self.options
         ));
+        let bench = if self.delayed.is_empty() { bench } else { bench.delaying(self.delayed) };
         let mut bench = bench.spawn();
         let name = format!("{target:?}, {deed:?}");
         wait_for(&name, || (self.reached)(&bench, target).then_some(()));
@@ -128,7 +131,8 @@ fn has_data(bench: &Running) -> bool {
 fn while_it_opens() {
     static OPENING: Phase = Phase {
         // Whoever opens a table lists it.
-        options: "--seconds-to-stream 3 --delay list=700ms",
+        options: "--seconds-to-stream 3",
+        delayed: "method = 'LIST'\ndelay_ms = 700",
         targets: &[Bench, Consumer, Producer],
         reached: is_there,
     };
@@ -139,6 +143,7 @@ fn while_it_opens() {
 fn while_it_warms_up() {
     static WARM_UP: Phase = Phase {
         options: "--seconds-to-stream 3 --warmup-seconds 2.9",
+        delayed: "",
         targets: &[Bench, Consumer, Producer],
         reached: |bench, _| has_data(bench),
     };
@@ -149,6 +154,7 @@ fn while_it_warms_up() {
 fn while_it_streams() {
     static STREAMING: Phase = Phase {
         options: "--seconds-to-stream 3 --warmup-seconds 0",
+        delayed: "",
         targets: &[Bench, Consumer, Producer],
         reached: |bench, _| {
             let rows = std::fs::read_to_string(bench.path("benchmark-results/100.csv.partial"));
@@ -161,7 +167,8 @@ fn while_it_streams() {
 #[test]
 fn while_it_drains() {
     static DRAINING: Phase = Phase {
-        options: "--seconds-to-stream 3 --delay data-get=3s",
+        options: "--seconds-to-stream 3",
+        delayed: "method = 'GET'\nkey = '*.parquet'\ndelay_ms = 3_000",
         // The producer is through.
         targets: &[Bench, Consumer],
         reached: |bench, _| has_data(bench) && role(bench, "producer").is_none(),

@@ -229,19 +229,7 @@ fn flags_that_exclude_each_other_are_refused() {
         .refuses(&["--messages", "--seconds-to-stream"]);
     with_variables("producer --lake-path queue --rate 1").run().refuses(&["--seconds-to-stream"]);
     with_variables(BENCH).arg("--data-dir=data").run().refuses(&["--data-dir", "embedded"]);
-    with_variables(BENCH).arg("--delay=list=1ms").run().refuses(&["--delay", "embedded"]);
-    with_variables(BENCH).env("S3MQ_DELAY", "list=1ms,data-get=2s").run().refuses(&["--delay", "embedded"]);
     s3mq(BENCH).arg("--bucket=mine").run().refuses(&["--bucket", "embedded"]);
-}
-
-#[test]
-fn a_delay_that_means_nothing_is_refused() {
-    for (delay, reason) in [("commit=1ms", "commit-put"), ("list=1", "unit"), ("list", "KIND=DURATION")] {
-        for command in [BENCH, "serve"] {
-            s3mq(command).arg(format!("--delay={delay}")).run().refuses(&["--delay", reason]);
-        }
-    }
-    s3mq("serve --delay list=1ms,list=2ms").run().refuses(&["--delay list", "twice"]);
 }
 
 #[test]

@@ -22,8 +22,9 @@ fn a_store_that_takes_less_than_is_sent_makes_a_rate_degrade() {
     // A hundred megabytes a second are due; four files of 32 MiB at a time, two seconds each, are 67.
     let bench = s3mq(
         "bench --s3-backend embedded --range-start 100 --range-end 100 --range-step 1 --seconds-to-stream 5 \
-         --autocommit-duration-ms 100 --message-size 1000000 --delay data-put=2s --warmup-seconds 0 --quiet",
+         --autocommit-duration-ms 100 --message-size 1000000 --warmup-seconds 0 --quiet",
     )
+    .delaying("method = 'PUT'\nkey = '*.parquet'\ndelay_ms = 2_000")
     .run();
     bench.exits(0);
     let verdict = verdict(&bench, "100");
@@ -35,8 +36,9 @@ fn a_store_that_takes_less_than_is_sent_makes_a_rate_degrade() {
 fn a_consumer_that_does_not_catch_up_makes_a_rate_collapse() {
     let bench = s3mq(
         "bench --s3-backend embedded --range-start 100 --range-end 100 --range-step 1 --seconds-to-stream 2 \
-         --autocommit-duration-ms 100 --delay data-get=3s --drain-timeout-seconds 0.2 --warmup-seconds 0 --quiet",
+         --autocommit-duration-ms 100 --drain-timeout-seconds 0.2 --warmup-seconds 0 --quiet",
     )
+    .delaying("method = 'GET'\nkey = '*.parquet'\ndelay_ms = 3_000")
     .run();
     bench.exits(0);
     let verdict = verdict(&bench, "100");
@@ -46,7 +48,9 @@ fn a_consumer_that_does_not_catch_up_makes_a_rate_collapse() {
 #[test]
 fn a_data_file_that_can_not_be_read_makes_a_rate_lossy() {
     // Answers about the log come late: a file can be spoiled between its commit and its being fetched.
-    let store = Store::with("--delay commit-get=1s");
+    let server = s3mq("serve --data-dir data");
+    let delayed = "method = 'GET'\nkey = '*/_delta_log/*.json'\ndelay_ms = 1_000";
+    let store = Store::of(server.delaying(delayed).spawn());
     let bench = store
         .s3mq(
             "bench --range-start 100 --range-end 100 --range-step 1 --seconds-to-stream 4 \

@@ -1,9 +1,6 @@
-//! What a server holds in memory for its clients, and the most that this may be.
-//!
-//! Counted is what lives on when a request is over, or grows with what a client sends: bodies on their way in, the parts of
-//! unfinished uploads, the bytes of objects in memory, and for each object or upload its key, its headers and a flat
-//! [`ENTRY_BYTES`] for the rest. Whoever holds such a thing holds its [`Held`], and gives the bytes back by dropping
-//! it.
+//! What a server holds in memory for its clients, and its limit: bodies on their way in, parts of unfinished uploads,
+//! objects in memory, and for each object or upload its key, its headers and a flat [`ENTRY_BYTES`]. Whoever holds such
+//! a thing holds its [`Held`] too.
 
 use std::io;
 use std::sync::Arc;
@@ -14,16 +11,16 @@ use bytes::Bytes;
 /// What an entry of an index takes beside its strings, rounded up.
 pub(super) const ENTRY_BYTES: u64 = 1024;
 
-/// The most, and how much of it is taken.
+/// The limit, and how much of it is taken.
 #[derive(Debug)]
 pub(super) struct Budget {
-    most: u64,
+    max_bytes: u64,
     held: AtomicU64,
 }
 
 impl Budget {
     pub(super) fn new(max_bytes: u64) -> Arc<Self> {
-        Arc::new(Self { most: max_bytes, held: AtomicU64::new(0) })
+        Arc::new(Self { max_bytes, held: AtomicU64::new(0) })
     }
 
     /// Sets bytes aside.
@@ -50,13 +47,13 @@ impl Held {
     /// # Errors
     /// As [`Budget::take`]; then it is as large as before.
     pub(super) fn grow(&mut self, bytes: u64) -> io::Result<()> {
-        let most = self.budget.most;
-        let room = |held: u64| held.checked_add(bytes).filter(|held| *held <= most);
+        let max_bytes = self.budget.max_bytes;
+        let room = |held: u64| held.checked_add(bytes).filter(|held| *held <= max_bytes);
         if self.budget.held.fetch_update(Relaxed, Relaxed, room).is_err() {
             let problem = format!(
                 "it may hold {} MiB in memory, and what is there leaves no room for this (--data-dir keeps objects in \
                  files, --max-memory-mib of `s3mq serve` says how much it may be)",
-                most >> 20
+                max_bytes >> 20
             );
             return Err(io::Error::new(io::ErrorKind::StorageFull, problem));
         }
@@ -76,6 +73,18 @@ impl Drop for Held {
 pub(super) struct Piece {
     pub(super) bytes: Bytes,
     pub(super) _held: Arc<Held>,
+}
+
+impl Piece {
+    /// The concatenated `pieces`: a copy, if they are not a single one.
+    pub(super) fn join(mut pieces: Vec<Self>, budget: &Arc<Budget>) -> io::Result<Self> {
+        if pieces.len() == 1 {
+            return Ok(pieces.remove(0));
+        }
+        let held = Arc::new(budget.take(pieces.iter().map(|piece| piece.bytes.len() as u64).sum())?);
+        let pieces: Vec<&[u8]> = pieces.iter().map(|piece| &*piece.bytes).collect();
+        Ok(Self { bytes: Bytes::from(pieces.concat()), _held: held })
+    }
 }
 
 #[cfg(test)]

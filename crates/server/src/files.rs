@@ -6,18 +6,9 @@
 //! buckets/{bucket}/{sequence}  one write: a line of JSON (key, ETag, size, ...), then the bytes
 //! ```
 //!
-//! A file is written under `tmp/` and renamed into its bucket once its conditions hold, so that
-//! whatever is in a bucket is whole; it is never changed afterwards. No key becomes part of a
-//! path (the file's name is a number, the key stands inside), so that `../x`, `a` beside `a/b`, or
-//! a thousand bytes of anything are keys like any other. Of two files of one key, left by a
-//! server that was killed between publishing one and removing the other, the higher number is
-//! the later write.
-//!
-//! A directory that holds other things is refused: what is in its `tmp/` would be deleted.
-//!
-//! Nothing is fsynced: what was acknowledged survives the end of the process however it comes,
-//! because the kernel has it; it does not survive a power cut. A file that is not whole, which
-//! only a power cut or another hand can cause, is left alone and named in a warning.
+//! A file is written under `tmp/` and renamed once its conditions hold, so that every file in a bucket is whole. Nothing
+//! is fsynced. No key becomes part of a path, so that `../x`, or `a` beside `a/b`, are keys like any other. Of two files
+//! of one key (a server was killed between publishing one and removing the other) the higher number is the later.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -36,7 +27,7 @@ use s3s::Body;
 use s3s::dto::StreamingBlob;
 use serde::{Deserialize, Serialize};
 
-use super::blob::{About, Blob, Blobs, Object, Staged};
+use super::blob::{About, Blob, Object};
 use super::budget::Piece;
 use super::error::ServerError;
 use super::store::{Found, Objects};
@@ -70,56 +61,43 @@ struct Header<K> {
 impl Files {
     /// Opens a directory, creating it where absent, and reads which objects it holds.
     pub(super) fn open(root: PathBuf) -> Result<(Self, Found), ServerError> {
-        let failed = |path: &Path| {
-            let path = path.to_owned();
-            move |source| ServerError::DataDir { path, source }
-        };
+        let failed = |source| ServerError::DataDir { path: root.clone(), source };
         let (tmp, buckets, lock_file) = (root.join("tmp"), root.join("buckets"), root.join("s3mq.lock"));
-        fs::create_dir_all(&root).map_err(failed(&root))?;
-        let is_empty = fs::read_dir(&root).map_err(failed(&root))?.next().is_none();
+        fs::create_dir_all(&root).map_err(failed)?;
+        let is_empty = fs::read_dir(&root).map_err(failed)?.next().is_none();
         if !is_empty && !lock_file.exists() {
             return Err(ServerError::NotADataDir { path: root });
         }
-        let lock = File::options()
-            .create(true)
-            .write(true)
-            .truncate(false)
-            .open(&lock_file)
-            .map_err(failed(&lock_file))?;
+        let lock = File::options().create(true).append(true).open(&lock_file).map_err(failed)?;
         lock.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => ServerError::DataDirInUse { path: root.clone() },
-            TryLockError::Error(source) => failed(&lock_file)(source),
+            TryLockError::Error(source) => failed(source),
         })?;
-        fs::create_dir_all(&tmp).map_err(failed(&tmp))?;
-        for unpublished in fs::read_dir(&tmp).map_err(failed(&tmp))? {
-            fs::remove_file(unpublished.map_err(failed(&tmp))?.path()).map_err(failed(&tmp))?;
+        fs::create_dir_all(&tmp).map_err(failed)?;
+        for unpublished in fs::read_dir(&tmp).map_err(failed)? {
+            unpublished.and_then(|file| fs::remove_file(file.path())).map_err(failed)?;
         }
-        fs::create_dir_all(&buckets).map_err(failed(&buckets))?;
-        let found = find(&buckets).map_err(failed(&buckets))?;
+        fs::create_dir_all(&buckets).map_err(failed)?;
+        let found = find(&buckets).map_err(failed)?;
         Ok((Self { tmp, buckets, staged: AtomicU64::new(0), _lock: lock }, found))
     }
-}
 
-impl Blobs for Files {
-    fn blocks(&self) -> bool {
-        true
-    }
-
-    fn create_bucket(&self, bucket: &str) -> io::Result<()> {
+    pub(super) fn create_bucket(&self, bucket: &str) -> io::Result<()> {
         fs::create_dir(self.buckets.join(bucket))
     }
 
-    fn delete_bucket(&self, bucket: &str) -> io::Result<()> {
+    pub(super) fn delete_bucket(&self, bucket: &str) -> io::Result<()> {
         fs::remove_dir(self.buckets.join(bucket))
     }
 
-    fn stage(
+    /// Writes the concatenated `pieces` to a file that nobody sees yet.
+    pub(super) fn stage(
         &self,
         bucket: &str,
         key: &str,
         about: &About,
         pieces: Vec<Piece>,
-    ) -> io::Result<Box<dyn Staged>> {
+    ) -> io::Result<StagedFile> {
         let mut header = serde_json::to_vec(&Header { s3mq: FORMAT, key, about: about.clone() })?;
         header.push(b'\n');
         let path = self.tmp.join(self.staged.fetch_add(1, Ordering::Relaxed).to_string());
@@ -130,41 +108,43 @@ impl Blobs for Files {
         for piece in pieces {
             file.write_all(&piece.bytes)?;
         }
-        Ok(Box::new(staged))
+        Ok(staged)
     }
 }
 
-struct StagedFile {
+/// A file that is not published. Dropped, it is gone.
+pub(super) struct StagedFile {
     path: PathBuf,
     /// The directory it is going to.
     bucket: PathBuf,
     offset: u64,
 }
 
-impl Staged for StagedFile {
-    fn publish(self: Box<Self>, sequence: u64) -> io::Result<Box<dyn Blob>> {
+impl StagedFile {
+    /// Moves it into its bucket. Of two files of a key, the higher `sequence` is the later one.
+    pub(super) fn publish(self, sequence: u64) -> io::Result<ObjectFile> {
         let path = self.bucket.join(format!("{sequence:016x}"));
         fs::rename(&self.path, &path)?;
-        Ok(Box::new(PublishedFile { path, offset: self.offset }))
+        Ok(ObjectFile { path, offset: self.offset })
     }
 }
 
 impl Drop for StagedFile {
     fn drop(&mut self) {
-        // Gone already where it was published. A failure leaves a file for the next start to remove.
+        // It is gone if it was published. The next start removes what a failure leaves.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-struct PublishedFile {
+/// The file of an object.
+pub(super) struct ObjectFile {
     path: PathBuf,
     /// Where its object begins.
     offset: u64,
 }
 
-#[async_trait::async_trait]
-impl Blob for PublishedFile {
-    async fn read(&self, range: Range<u64>) -> io::Result<StreamingBlob> {
+impl ObjectFile {
+    pub(super) async fn read(&self, range: Range<u64>) -> io::Result<StreamingBlob> {
         let (path, range) = (self.path.clone(), self.offset + range.start..self.offset + range.end);
         let whole = range.end - range.start <= CHUNK_BYTES;
         let rest = (range.start + CHUNK_BYTES).min(range.end)..range.end;
@@ -190,7 +170,7 @@ impl Blob for PublishedFile {
         Ok(StreamingBlob::wrap(stream::iter([Ok(first)]).chain(rest)))
     }
 
-    fn remove(&self) -> io::Result<()> {
+    pub(super) fn remove(&self) -> io::Result<()> {
         fs::remove_file(&self.path)
     }
 }
@@ -260,6 +240,6 @@ fn read_object(path: &Path) -> io::Result<Option<(u64, String, Object)>> {
     if header.s3mq != FORMAT || length != offset + header.about.size {
         return Ok(None);
     }
-    let blob = Box::new(PublishedFile { path: path.to_owned(), offset });
+    let blob = Blob::File(ObjectFile { path: path.to_owned(), offset });
     Ok(Some((sequence, header.key, Object { about: header.about, blob, _held: None })))
 }

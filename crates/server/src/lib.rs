@@ -1,47 +1,19 @@
-//! An embedded S3 server: enough of S3 to carry a Delta Lake table, on a loopback port.
-//!
-//! It exists so that a measurement needs nothing but this binary, and so that the store under
-//! it is known to the last detail. Clients reach it as they reach any other store: over HTTP, with
-//! signed requests, through the same libraries. The protocol (routing, XML, signatures) is the
-//! `s3s` crate's; the store beneath is our own.
-//!
-//! # What it guarantees
-//!
-//! * **Conditions are atomic.** `If-None-Match` and `If-Match` of a PUT, a completed multipart
-//!   upload, a copy or a DELETE are checked and acted on under one lock per key. Of any number of
-//!   clients that create the same key at once, one succeeds and the others get a 412.
-//! * **Read after write, list after write.** An acknowledged write is seen by every later request.
-//! * **Whole objects.** A reader gets one write's bytes, never a mix of two.
-//! * **Every request is signed.** Anonymous requests are refused; unsigned payloads in a signed
-//!   request are accepted, as S3 does.
-//! * **Nobody fills the memory or holds the server for ever.** Objects, headers and XML have a most, and so has all
-//!   that is held in memory ([`Limits`]); a connection on which nothing moves is ended.
-//! * With [`Config::data_dir`], **objects outlive the process**: whatever was acknowledged is there
-//!   after a `kill -9`. Nothing is fsynced, so a power cut may lose the last seconds of writes;
-//!   a store whose every PUT waits for the disk is another measurement.
-//!
-//! # What it does not do
-//!
-//! No versions, access policies, encryption, tags or lifecycle: those answer `NotImplemented` or,
-//! where S3 lets a store ignore a header, are ignored. Checksums that come with a body are not
-//! verified (a signed payload hash is). An upload is held in memory until it is complete, in both
-//! stores, and the parts of a multipart upload do not outlive the process.
+//! An embedded S3 server on a loopback port: enough of S3 to carry a Delta Lake table. The `s3s` crate does the protocol.
+//! What it guarantees and what it leaves out: `README.md` of this crate.
 
 mod blob;
 mod buckets;
 mod budget;
 mod connections;
 mod credentials;
-mod delays;
 mod error;
 mod faults;
 mod files;
+mod idle_timeout;
 mod listing;
-mod memory;
 mod model;
 mod multipart;
 mod objects;
-mod patience;
 mod proxy;
 mod refusal;
 mod service;
@@ -52,7 +24,6 @@ mod tests;
 mod toml_file;
 
 pub use credentials::Credentials;
-pub use delays::{Delays, RequestKind};
 pub use error::ServerError;
 pub use faults::{FaultCount, Faults, FaultsError};
 pub use model::{Model, ModelError};
@@ -71,6 +42,7 @@ use tokio::task::JoinHandle;
 use budget::Budget;
 use connections::{Work, Worker};
 use faults::Injector;
+use files::Files;
 use model::Pacer;
 use proxy::Forwarder;
 use store::{Store, StoreError};
@@ -86,11 +58,9 @@ pub struct Config {
     pub buckets: Vec<String>,
     /// The one key pair the server accepts; `None` draws one at random.
     pub credentials: Option<Credentials>,
-    /// How much longer requests take than they have to.
-    pub delays: Delays,
-    /// Whose times requests take; `None` is this server's own.
+    /// The store whose times requests take; `None` is this server itself.
     pub model: Option<Model>,
-    /// What goes wrong on purpose; `None` is nothing.
+    /// The faults that are injected.
     pub faults: Option<Faults>,
     /// What a client may ask of it.
     pub limits: Limits,
@@ -99,16 +69,14 @@ pub struct Config {
 /// What a client may ask of a server, so that none can fill its memory or hold it for ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// The most that an object may have, and all parts of an upload together, in bytes. More is refused as soon
-    /// as it is known, before it is held.
+    /// Of an object, and of all parts of an upload together, in bytes. More is refused before it is held.
     pub max_object_bytes: u64,
-    /// The most that is held in memory: objects where there is no [`Config::data_dir`], bodies that are being sent, parts
-    /// of unfinished uploads, and the index, in bytes. A write that there is no room for is answered 400
-    /// `InsufficientStorage`.
+    /// Of all that is held in memory, in bytes: objects without a [`Config::data_dir`], bodies that are being sent,
+    /// unfinished uploads, and the index. A write beyond it is answered 400 `InsufficientStorage`.
     pub max_memory_bytes: u64,
-    /// The longest pause within a request: from one piece of its headers, its body or its answer to the next, and
-    /// between two requests of a connection. Then the connection ends.
-    pub patience: Duration,
+    /// How long nothing may come or be taken, within a request and between two of a connection. Then the connection
+    /// ends.
+    pub idle_timeout: Duration,
 }
 
 /// The machine's memory in bytes, where the system says.
@@ -126,20 +94,19 @@ impl Default for Limits {
         Self {
             max_object_bytes: 1 << 30,
             max_memory_bytes: memory - memory / 4,
-            patience: Duration::from_secs(120),
+            idle_timeout: Duration::from_secs(120),
         }
     }
 }
 
 impl Config {
-    /// On a free loopback port, in memory, with one bucket; keys are drawn, and nothing is delayed or fails.
+    /// On a free loopback port, in memory, with one bucket and random keys, without a model and faults.
     pub fn in_memory(bucket: &str) -> Self {
         Self {
             listen: (Ipv4Addr::LOCALHOST, 0).into(),
             data_dir: None,
             buckets: vec![bucket.to_owned()],
             credentials: None,
-            delays: Delays::default(),
             model: None,
             faults: None,
             limits: Limits::default(),
@@ -161,26 +128,17 @@ impl Server {
             return Err(ServerError::InvalidBucket { name: name.clone() });
         }
         let listener = bind(config.listen).await?;
-        // Off the async threads: every file of a data directory is looked into.
         let budget = Budget::new(config.limits.max_memory_bytes);
-        let store = tokio::task::spawn_blocking(move || open(config.data_dir, &config.buckets, budget))
-            .await
-            .map_err(|panic| ServerError::Start { reason: panic.to_string() })??;
+        let store = open(config.data_dir, &config.buckets, budget)?;
         let credentials = config.credentials.unwrap_or_else(Credentials::random);
         let worker = Worker::Own(service::build(store, credentials.clone(), config.limits.max_object_bytes));
         let work = Work {
             worker,
-            delays: config.delays,
             model: config.model.map(Pacer::new),
             faults: config.faults.map(Injector::new).map(Arc::new),
-            patience: config.limits.patience,
+            idle_timeout: config.limits.idle_timeout,
         };
         Ok(Self { credentials, running: Running::start(listener, work)? })
-    }
-
-    /// The address it listens on, with the port it got.
-    pub fn local_addr(&self) -> SocketAddr {
-        self.running.address
     }
 
     /// The URL for a client on this host.
@@ -193,7 +151,7 @@ impl Server {
         &self.credentials
     }
 
-    /// How often each fault rule's turn came so far, in the order of their file.
+    /// How often each fault rule matched and fired so far, in the order of the file.
     pub fn fault_counts(&self) -> Vec<FaultCount> {
         self.running.fault_counts()
     }
@@ -211,44 +169,38 @@ pub struct ProxyConfig {
     pub listen: SocketAddr,
     /// The store behind it.
     pub upstream: Upstream,
-    /// How much longer requests take than they have to.
-    pub delays: Delays,
-    /// What goes wrong on purpose; `None` is nothing.
+    /// The faults that are injected.
     pub faults: Option<Faults>,
-    /// The longest pause within a request, as [`Limits::patience`]: of the client, whose connection ends then, and of
-    /// the store, in whose place a 504 is answered, or whose answer ends halfway.
-    pub patience: Duration,
+    /// As [`Limits::idle_timeout`]. An idle store has its answer ended, or a 504 in place of it.
+    pub idle_timeout: Duration,
 }
 
 impl ProxyConfig {
-    /// On a free loopback port, without delays and faults, and as patient as a server.
+    /// On a free loopback port, without faults, with the idle timeout of a server.
     pub fn before(upstream: Upstream) -> Self {
         Self {
             listen: (Ipv4Addr::LOCALHOST, 0).into(),
             upstream,
-            delays: Delays::default(),
             faults: None,
-            patience: Limits::default().patience,
+            idle_timeout: Limits::default().idle_timeout,
         }
     }
 }
 
-/// A running proxy: another store with this server's delays and faults, whose buckets and keys it has.
-/// Dropping it stops it too, without waiting for that.
+/// A running proxy: another store, with its buckets and keys, and with faults. Dropping it stops it too.
 #[derive(Debug)]
 pub struct Proxy(Running);
 
 impl Proxy {
-    /// Starts a proxy that is bound and accepting when this returns. It doesn't try the store out.
+    /// Starts a proxy that is accepting when this returns. It sends nothing to the store by itself.
     pub async fn start(config: ProxyConfig) -> Result<Self, ServerError> {
         let listener = bind(config.listen).await?;
-        let worker = Worker::Other(Arc::new(Forwarder::new(config.upstream, config.patience)));
+        let worker = Worker::Other(Arc::new(Forwarder::new(config.upstream, config.idle_timeout)));
         let work = Work {
             worker,
-            delays: config.delays,
             model: None,
             faults: config.faults.map(Injector::new).map(Arc::new),
-            patience: config.patience,
+            idle_timeout: config.idle_timeout,
         };
         Ok(Self(Running::start(listener, work)?))
     }
@@ -258,7 +210,7 @@ impl Proxy {
         self.0.endpoint()
     }
 
-    /// How often each fault rule's turn came so far, in the order of their file.
+    /// How often each fault rule matched and fired so far, in the order of the file.
     pub fn fault_counts(&self) -> Vec<FaultCount> {
         self.0.fault_counts()
     }
@@ -289,7 +241,7 @@ impl Running {
     }
 
     fn endpoint(&self) -> String {
-        // Listening on every address is not an address one can connect to everywhere.
+        // Not every system connects to the unspecified address.
         let ip = match self.address.ip() {
             IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
             IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
@@ -318,13 +270,8 @@ async fn bind(address: SocketAddr) -> Result<TcpListener, ServerError> {
 }
 
 fn open(data_dir: Option<PathBuf>, buckets: &[String], budget: Arc<Budget>) -> Result<Store, ServerError> {
-    let store = match data_dir {
-        None => Store::new(memory::Memory(budget.clone()), budget),
-        Some(path) => {
-            let (files, found) = files::Files::open(path)?;
-            Store::with_objects(files, found, budget)
-        }
-    };
+    let (files, found) = data_dir.map(Files::open).transpose()?.unzip();
+    let store = Store::new(files, found.unwrap_or_default(), budget);
     for name in buckets {
         match store.create_bucket(name) {
             Ok(()) | Err(StoreError::BucketExists) => {}

@@ -1,18 +1,11 @@
-//! Another store behind this server's address, so that faults can be put in front of it.
-//!
-//! Requests go on as they came: method, path, query, headers and body, which is streamed. `Host` is left as
-//! the client wrote it, since it signed it; only what HTTP says of one connection alone is taken off. The
-//! proxy knows no key, checks no signature and holds nothing. A store that takes no more of a request and
-//! gives no answer, or stops amid one, is not waited for without end.
+//! A proxy, so that faults can be put in front of another store. Requests go on as they came, streamed, with the `Host`
+//! that the client signed; only the headers of one connection are removed. An idle store is given up.
 
 use std::error::Error;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
-
-use bytes::Bytes;
 
 use http::header::{
     CONNECTION, HeaderMap, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
@@ -20,15 +13,17 @@ use http::header::{
 };
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Request, Response, StatusCode, Uri, Version};
-use hyper::body::{Body as _, Frame, Incoming, SizeHint};
+use http_body_util::BodyExt;
+use hyper::body::{Body as _, Incoming};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use parking_lot::Mutex;
-use s3s::{Body, HttpResponse, StdError};
+use s3s::{Body, HttpResponse};
 use tokio::time::{Instant, timeout_at};
+use url::{Position, Url};
 
-use super::patience::Patient;
+use super::idle_timeout;
 use super::refusal::Refusal;
 
 /// Where a proxy sends its requests: `http://host:port`.
@@ -47,20 +42,11 @@ impl FromStr for Upstream {
     type Err = UpstreamError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let parts = text.parse::<Uri>().map_err(|_| UpstreamError)?.into_parts();
-        let has_path = parts.path_and_query.is_some_and(|path| path != PathAndQuery::from_static("/"));
-        let is_plain = |authority: &Authority| {
-            let is_host = authority.as_str() == authority.host();
-            (is_host || authority.port_u16().is_some()) && !authority.as_str().contains('@')
-        };
-        match (parts.scheme, parts.authority) {
-            (Some(scheme), Some(authority))
-                if scheme == Scheme::HTTP && !has_path && is_plain(&authority) =>
-            {
-                Ok(Self(authority))
-            }
-            _ => Err(UpstreamError),
-        }
+        let url = Url::parse(text).map_err(|_| UpstreamError)?;
+        let is_plain = url.scheme() == "http" && url[Position::BeforePath..].trim_matches('/').is_empty();
+        let has_user = url.authority().contains('@');
+        let authority = url.authority().parse().map_err(|_| UpstreamError)?;
+        if is_plain && !has_user { Ok(Self(authority)) } else { Err(UpstreamError) }
     }
 }
 
@@ -73,8 +59,8 @@ impl std::fmt::Display for Upstream {
 /// How long a connection to the upstream may take to come about.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Headers of one connection, not of the request. `Keep-Alive` and `Proxy-Connection` have no constant.
-const OF_A_CONNECTION: [HeaderName; 9] = [
+/// Headers of one connection (RFC 9110, 7.6.1). `Keep-Alive` and `Proxy-Connection` have no constant.
+const HOP_BY_HOP: [HeaderName; 9] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
@@ -86,20 +72,28 @@ const OF_A_CONNECTION: [HeaderName; 9] = [
     UPGRADE,
 ];
 
+/// What is answered in place of the store, and the reason.
+type NoAnswer = ((StatusCode, &'static str, &'static str), String);
+
+const FAILED: (StatusCode, &str, &str) =
+    (StatusCode::BAD_GATEWAY, "BadGateway", "The store behind this proxy gave no answer.");
+const IDLE: (StatusCode, &str, &str) =
+    (StatusCode::GATEWAY_TIMEOUT, "GatewayTimeout", "The store behind this proxy gave no answer in time.");
+
 /// Sends requests on.
 pub(super) struct Forwarder {
     upstream: Upstream,
     client: Client<HttpConnector, Body>,
     /// How long the upstream may take no more of a request and give no more of an answer.
-    patience: Duration,
+    idle_timeout: Duration,
 }
 
 impl Forwarder {
-    pub(super) fn new(upstream: Upstream, patience: Duration) -> Self {
+    pub(super) fn new(upstream: Upstream, idle_timeout: Duration) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        Self { upstream, client: Client::builder(TokioExecutor::new()).build(connector), patience }
+        Self { upstream, client: Client::builder(TokioExecutor::new()).build(connector), idle_timeout }
     }
 
     /// The upstream's answer; in its place a 502 where there is none, a 504 where none came in time.
@@ -114,20 +108,20 @@ impl Forwarder {
             Ok(uri) => {
                 *request.uri_mut() = uri;
                 *request.version_mut() = Version::HTTP_11;
-                take_off_the_connections(request.headers_mut());
+                remove_hop_by_hop(request.headers_mut());
                 self.send(request).await
             }
-            Err(error) => Err(NoAnswer::Failed(error.to_string())),
+            Err(error) => Err((FAILED, error.to_string())),
         };
         match sent {
             Ok(mut answer) => {
-                take_off_the_connections(answer.headers_mut());
+                remove_hop_by_hop(answer.headers_mut());
                 *answer.version_mut() = Version::HTTP_11;
-                answer.map(|body| Body::http_body(Patient::new(body, self.patience)))
+                answer.map(|body| idle_timeout::limited(body, self.idle_timeout))
             }
-            Err(problem) => {
+            Err(((status, code, message), problem)) => {
                 tracing::warn!("no answer from {} to a {method}: {problem}", self.upstream);
-                problem.in_s3s_words().answer(&method)
+                Refusal { status, code: code.to_owned(), message }.answer(&method)
             }
         }
     }
@@ -136,78 +130,32 @@ impl Forwarder {
         let moved = Arc::new(Mutex::new(Instant::now()));
         let request = match request.body().is_end_stream() {
             true => request,
-            false => request.map(|body| Body::http_body(Noted { body, moved: moved.clone() })),
+            false => {
+                let moved = moved.clone();
+                let note = move |frame| {
+                    *moved.lock() = Instant::now();
+                    frame
+                };
+                request.map(|body| Body::http_body_unsync(body.map_frame(note)))
+            }
         };
         let mut answer = pin!(self.client.request(request));
         loop {
-            let end = *moved.lock() + self.patience;
+            let end = *moved.lock() + self.idle_timeout;
             match timeout_at(end, &mut answer).await {
-                Ok(answer) => return answer.map_err(|error| NoAnswer::Failed(chain(&error))),
+                Ok(answer) => return answer.map_err(|error| (FAILED, chain(&error))),
                 // More of the body went on meanwhile.
-                Err(_) if *moved.lock() + self.patience > end => {}
-                Err(_) => return Err(NoAnswer::TooLate(self.patience)),
+                Err(_) if *moved.lock() + self.idle_timeout > end => {}
+                Err(_) => {
+                    return Err((IDLE, format!("nothing moved for {} s", self.idle_timeout.as_secs_f64())));
+                }
             }
         }
     }
 }
 
-/// Why an upstream's answer is missing.
-#[derive(Debug, thiserror::Error)]
-enum NoAnswer {
-    #[error("{0}")]
-    Failed(String),
-    #[error("nothing moved for {} s", .0.as_secs_f64())]
-    TooLate(Duration),
-}
-
-impl NoAnswer {
-    fn in_s3s_words(&self) -> Refusal {
-        let (status, code, message) = match self {
-            Self::Failed(_) => {
-                (StatusCode::BAD_GATEWAY, "BadGateway", "The store behind this proxy gave no answer.")
-            }
-            Self::TooLate(_) => (
-                StatusCode::GATEWAY_TIMEOUT,
-                "GatewayTimeout",
-                "The store behind this proxy gave no answer in time.",
-            ),
-        };
-        Refusal { status, code: code.to_owned(), message }
-    }
-}
-
-/// A request's body, of which is noted when a piece of it went on.
-struct Noted {
-    body: Body,
-    moved: Arc<Mutex<Instant>>,
-}
-
-impl hyper::body::Body for Noted {
-    type Data = Bytes;
-    type Error = StdError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
-        let polled = Pin::new(&mut self.body).poll_frame(cx);
-        if polled.is_ready() {
-            *self.moved.lock() = Instant::now();
-        }
-        polled
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-/// Takes off what holds for one connection only, by name or because `Connection` names it.
-fn take_off_the_connections(headers: &mut HeaderMap) {
+/// Removes the headers of one connection, and those that `Connection` names.
+fn remove_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
         .iter()
@@ -215,7 +163,7 @@ fn take_off_the_connections(headers: &mut HeaderMap) {
         .flat_map(|value| value.split(','))
         .filter_map(|name| name.trim().parse().ok())
         .collect();
-    for name in named.iter().chain(&OF_A_CONNECTION) {
+    for name in named.iter().chain(&HOP_BY_HOP) {
         headers.remove(name);
     }
 }
@@ -270,7 +218,7 @@ mod tests {
         ] {
             headers.insert(HeaderName::from_static(name), value.parse().unwrap());
         }
-        take_off_the_connections(&mut headers);
+        remove_hop_by_hop(&mut headers);
         let mut left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
         left.sort_unstable();
         assert_eq!(left, ["host", "if-none-match"]);

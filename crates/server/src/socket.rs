@@ -1,35 +1,40 @@
-//! The socket of a connection, which a fault can have closed with a reset.
+//! The socket of a connection: a client that takes nothing of its answer loses it, and a fault can reset it.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::{Sleep, sleep};
 
 use super::faults::Link;
-use super::patience::Patience;
 
-/// A socket, and what a fault can do to it. A client that takes nothing of its answer for too
-/// long loses it.
 pub(super) struct Socket {
     stream: TcpStream,
-    /// For a client that takes nothing of its answer.
-    patience: Patience,
+    /// How long a client may take nothing of its answer.
+    idle_timeout: Duration,
+    /// The end of the wait for it.
+    idle: Option<Pin<Box<Sleep>>>,
     link: Option<Arc<Link>>,
 }
 
 impl Socket {
-    pub(super) fn new(stream: TcpStream, longest: Duration, link: Option<Arc<Link>>) -> Self {
-        Self { stream, patience: Patience::new(longest), link }
+    pub(super) fn new(stream: TcpStream, idle_timeout: Duration, link: Option<Arc<Link>>) -> Self {
+        Self { stream, idle_timeout, idle: None, link }
     }
 
-    /// What was polled of a write, or that it has waited for too long.
+    /// What was polled of a write, or that the client was idle for too long.
     fn in_time(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        let polled = self.patience.poll(cx, polled);
-        polled.map(|written| written.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())))
+        if polled.is_ready() {
+            self.idle = None;
+            return polled;
+        }
+        let idle = self.idle.get_or_insert_with(|| Box::pin(sleep(self.idle_timeout)));
+        ready!(idle.as_mut().poll(cx));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
@@ -61,7 +66,7 @@ impl AsyncWrite for Socket {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Some(link) = &self.link {
-            link.tell_flushed();
+            link.note_flushed();
         }
         Pin::new(&mut self.stream).poll_flush(cx)
     }

@@ -1,13 +1,8 @@
 //! The index of all objects, and the only place where a write is decided.
 //!
-//! GET, LIST and conditions are answered from sorted maps in memory; where the bytes lie is the
-//! business of a [`Blobs`]. A writer first stages its bytes, then takes the lock of its key, and
-//! under it checks the conditions, publishes the bytes and changes the index. Since every writer of
-//! a key passes through that lock, a condition cannot become untrue between check and write.
-//! Readers never take it, and no lock is held while a client is waited for.
-//!
-//! The locks of the keys are striped: several keys share one, which costs a little waiting and
-//! nothing in correctness.
+//! A writer first stages its bytes, then takes the lock of its key, and under it checks the conditions, publishes the
+//! bytes and changes the index, so that a condition cannot become untrue between check and write. Readers never take
+//! that lock. The locks are striped: several keys share one.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -22,8 +17,9 @@ use s3s::dto::{ETag, ETagCondition};
 use s3s::{S3Error, S3ErrorCode, s3_error};
 use uuid::Uuid;
 
-use super::blob::{About, Attributes, Blobs, Object, now};
+use super::blob::{About, Attributes, Blob, Object, now};
 use super::budget::{Budget, Piece};
+use super::files::{Files, StagedFile};
 
 const STRIPES: usize = 64;
 
@@ -39,7 +35,8 @@ pub(super) struct Store {
     sequence: AtomicU64,
     /// The memory that clients may fill.
     pub(super) budget: Arc<Budget>,
-    blobs: Box<dyn Blobs>,
+    /// Where the bytes are; `None` if in memory.
+    files: Option<Files>,
 }
 
 /// One bucket.
@@ -53,6 +50,12 @@ pub(super) struct Bucket {
 pub(super) struct Found {
     pub(super) buckets: BTreeMap<String, (SystemTime, Objects)>,
     pub(super) last_sequence: u64,
+}
+
+/// The bytes of a write that is not decided yet.
+enum Staged {
+    Memory(Piece),
+    File(StagedFile),
 }
 
 /// What must hold of a key's object for a write to happen.
@@ -91,13 +94,8 @@ impl From<io::Error> for StoreError {
 }
 
 impl Store {
-    /// An empty store.
-    pub(super) fn new(blobs: impl Blobs, budget: Arc<Budget>) -> Self {
-        Self::with_objects(blobs, Found::default(), budget)
-    }
-
-    /// A store with the objects of an earlier one.
-    pub(super) fn with_objects(blobs: impl Blobs, found: Found, budget: Arc<Budget>) -> Self {
+    /// A store with the objects that were found.
+    pub(super) fn new(files: Option<Files>, found: Found, budget: Arc<Budget>) -> Self {
         let buckets = found.buckets.into_iter().map(|(name, (created, objects))| {
             let objects = RwLock::new(objects);
             (name, Arc::new(Bucket { created, objects }))
@@ -108,13 +106,13 @@ impl Store {
             hasher: RandomState::new(),
             sequence: AtomicU64::new(found.last_sequence),
             budget,
-            blobs: Box::new(blobs),
+            files,
         }
     }
 
     /// Whether writes wait for a disk.
     pub(super) fn blocks(&self) -> bool {
-        self.blobs.blocks()
+        self.files.is_some()
     }
 
     /// The buckets' names and when they were created, sorted by name.
@@ -122,12 +120,10 @@ impl Store {
         self.buckets.read().iter().map(|(name, bucket)| (name.clone(), bucket.created)).collect()
     }
 
-    /// A bucket.
     pub(super) fn bucket(&self, name: &str) -> Result<Arc<Bucket>, StoreError> {
         self.buckets.read().get(name).cloned().ok_or(StoreError::NoSuchBucket)
     }
 
-    /// An object.
     pub(super) fn object(&self, bucket: &str, key: &str) -> Result<Arc<Object>, StoreError> {
         self.bucket(bucket)?.object(key).ok_or(StoreError::NoSuchKey)
     }
@@ -138,7 +134,9 @@ impl Store {
         if buckets.contains_key(name) {
             return Err(StoreError::BucketExists);
         }
-        self.blobs.create_bucket(name)?;
+        if let Some(files) = &self.files {
+            files.create_bucket(name)?;
+        }
         let bucket = Bucket { created: now(), objects: RwLock::default() };
         buckets.insert(name.to_owned(), Arc::new(bucket));
         Ok(())
@@ -152,7 +150,9 @@ impl Store {
         if !self.bucket(name)?.objects.read().is_empty() {
             return Err(StoreError::BucketNotEmpty);
         }
-        self.blobs.delete_bucket(name)?;
+        if let Some(files) = &self.files {
+            files.delete_bucket(name)?;
+        }
         self.buckets.write().remove(name);
         Ok(())
     }
@@ -166,7 +166,7 @@ impl Store {
         attributes: Attributes,
         pieces: Vec<Piece>,
     ) -> Result<About, StoreError> {
-        // What is refused already now need not be written first; what is not is decided below.
+        // What is refused now need not be written; the rest is decided below.
         conditions.check(self.bucket(bucket)?.object(key).as_deref())?;
         let about = About {
             etag: Uuid::new_v4().simple().to_string(),
@@ -175,13 +175,19 @@ impl Store {
             attributes,
         };
         let held = Some(self.budget.take(about.attributes.entry_bytes(key))?);
-        let staged = self.blobs.stage(bucket, key, &about, pieces)?;
+        let staged = match &self.files {
+            None => Staged::Memory(Piece::join(pieces, &self.budget)?),
+            Some(files) => Staged::File(files.stage(bucket, key, &about, pieces)?),
+        };
 
         let _sole_writer = self.lock(bucket, key);
         let home = self.bucket(bucket)?;
         conditions.check(home.object(key).as_deref())?;
         let sequence = 1 + self.sequence.fetch_add(1, Ordering::Relaxed);
-        let blob = staged.publish(sequence)?;
+        let blob = match staged {
+            Staged::Memory(piece) => Blob::Memory(piece),
+            Staged::File(file) => Blob::File(file.publish(sequence)?),
+        };
         let object = Arc::new(Object { about: about.clone(), blob, _held: held });
         let replaced = home.objects.write().insert(key.to_owned(), object);
         if let Some(Err(error)) = replaced.map(|old| old.blob.remove()) {
@@ -213,7 +219,6 @@ impl Store {
 }
 
 impl Bucket {
-    /// An object.
     pub(super) fn object(&self, key: &str) -> Option<Arc<Object>> {
         self.objects.read().get(key).cloned()
     }

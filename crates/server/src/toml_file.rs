@@ -10,11 +10,20 @@ pub fn read_toml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     toml::from_str(text).map_err(|mut error| {
         // Without the text, the error names the key instead of drawing the place.
         error.set_input(None);
-        // A key may have a newline in it.
-        let said = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        let said = one_line(&error);
         let before = text.bytes().take(error.span().map_or(0, |span| span.start));
         format!("{said} at line {}", before.filter(|byte| *byte == b'\n').count() + 1)
     })
+}
+
+/// The seed of a file that has none.
+pub(super) fn default_seed() -> u64 {
+    1
+}
+
+/// An error's words without line breaks, of which a key may have one.
+pub(super) fn one_line(error: &toml::de::Error) -> String {
+    error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

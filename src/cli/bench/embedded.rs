@@ -5,22 +5,20 @@ use super::super::storage::BackendArg;
 use super::Args;
 use crate::units::{Rate, grouped};
 use s3mq_queue::storage;
-use s3mq_server::memory_bytes;
-use s3mq_server::{Delays, Faults, Model, Server};
+use s3mq_server::{Faults, Model, Server, memory_bytes};
 
 /// Its bucket.
 const BUCKET: &str = "s3mq";
 
-/// What is done to the embedded store on purpose.
-pub(super) struct Treatment {
-    pub(super) delays: Delays,
+/// How the embedded store differs from one as it is.
+pub(super) struct Injected {
     pub(super) model: Option<Model>,
     pub(super) faults: Option<Faults>,
 }
 
 impl Args {
-    /// Reads it, and refuses what goes with the embedded store alone where that isn't the backend.
-    pub(super) fn treatment(&self) -> Result<Treatment, Failure> {
+    /// Reads the model and the faults. Refuses flags of the embedded store if that isn't the backend.
+    pub(super) fn injected(&self) -> Result<Injected, Failure> {
         let embedded_only = |flag: &str, is_given: bool, hint: &str| match self.storage.backend() {
             BackendArg::Minio | BackendArg::S3 if is_given => {
                 Err(Failure::usage(format!("{flag} goes with --s3-backend embedded{hint}")))
@@ -28,29 +26,20 @@ impl Args {
             _ => Ok(()),
         };
         embedded_only("--data-dir", self.data_dir.is_some(), "")?;
-        let delays = self.delay.delays()?;
-        embedded_only("--delay", delays != Delays::default(), "")?;
         let model = self.model.model()?;
         embedded_only("--store-model", model.is_some(), "")?;
         let faults = self.faults.faults()?;
         let hint = "; `s3mq serve --proxy` puts faults before another store";
         embedded_only("--faults", faults.is_some(), hint)?;
-        Ok(Treatment { delays, model, faults })
+        Ok(Injected { model, faults })
     }
 
     /// Starts the server.
-    pub(super) async fn embedded_server(&self, treatment: Treatment) -> Result<Server, Failure> {
-        let Treatment { delays, model, faults } = treatment;
-        let config = s3mq_server::Config {
-            listen: ([127, 0, 0, 1], 0).into(),
-            data_dir: self.data_dir.clone(),
-            buckets: vec![BUCKET.to_owned()],
-            credentials: None,
-            delays,
-            model,
-            faults,
-            limits: s3mq_server::Limits::default(),
-        };
+    pub(super) async fn embedded_server(&self, injected: Injected) -> Result<Server, Failure> {
+        let Injected { model, faults } = injected;
+        let data_dir = self.data_dir.clone();
+        let config =
+            s3mq_server::Config { data_dir, model, faults, ..s3mq_server::Config::in_memory(BUCKET) };
         Ok(Server::start(config).await?)
     }
 

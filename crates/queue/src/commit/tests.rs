@@ -194,7 +194,8 @@ async fn the_first_commit_after_a_checkpoint_stands() {
 async fn what_a_late_answer_shows_is_as_old_as_the_question() {
     let mut config = s3mq_server::Config::in_memory("s3mq");
     let late = Duration::from_millis(300);
-    config.delays.set(s3mq_server::RequestKind::CommitGet, late);
+    let rule = "[[rule]]\nmethod = 'GET'\nkey = '*/_delta_log/*.json'\naction = 'delay'\ndelay_ms = 300";
+    config.faults = Some(s3mq_server::Faults::parse(rule).unwrap());
     let (_server, lake) = table_on(config).await;
     // Another's version 2 is read, which takes its time.
     Producer::open(&lake, ProducerOptions::default()).await.unwrap().finish().await.unwrap();

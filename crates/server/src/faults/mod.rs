@@ -1,29 +1,22 @@
-//! Faults that are asked for: what a store or the network between may do to a request.
-//!
-//! A file (TOML, `docs/faults.md`) has rules: which requests they match and what happens to those. They
-//! are read and checked before the server starts ([`Faults`]), the plan decides on each request under one
-//! lock and counts, and [`Injector`] does what was decided around the work itself, which knows nothing of
-//! it. Without a file none of this is on a request's way.
-//!
-//! Of the rules that fire on one request, all delays add up and all bandwidth limits hold; of the others,
-//! the first in the file has its way.
+//! Injected faults: what a store or the network may do to a request, by the rules of a file (`docs/faults.md`).
+//! [`Faults`] is the file, checked before the server starts; the plan decides on each request and counts;
+//! [`Injector`] does what was decided around the work itself.
 
 mod bodies;
-mod fields;
 mod plan;
 mod rules;
 #[cfg(test)]
 mod tests;
 
-pub use fields::FaultsError;
 pub use plan::FaultCount;
-pub use rules::Faults;
+pub use rules::{Faults, FaultsError};
 
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use http::{Request, StatusCode};
+use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use percent_encoding::percent_decode_str;
 use s3s::{Body, HttpError, HttpResponse, StdError};
@@ -33,7 +26,8 @@ use super::refusal::Refusal;
 pub(super) use bodies::length;
 use bodies::{Bandwidth, cut, exchange, paced};
 use plan::{Asked, Hit, Plan};
-use rules::{Action, Stall};
+use rules::{Action, Whole};
+use s3mq_clock::{Timer, monotonic_ns};
 
 /// Marks a request whose conditions are not to be looked at.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +47,7 @@ impl Link {
     }
 
     /// Everything that was written so far is with the system.
-    pub(super) fn tell_flushed(&self) {
+    pub(super) fn note_flushed(&self) {
         self.flushed.notify_waiters();
     }
 
@@ -94,20 +88,23 @@ impl Injector {
     {
         let asked = Asked::of(&request);
         let decision = self.0.decide(&asked);
-        if !decision.delay.is_zero() {
-            tokio::time::sleep(decision.delay).await;
+        // As in a slow network: a write takes effect late; a read finds what is there now, and its answer is late.
+        let writes = [Method::PUT, Method::POST, Method::DELETE].contains(request.method());
+        if writes {
+            pause(decision.delay).await;
         }
         for line in &decision.bandwidths {
             request = request.map(|body| paced(body, line.clone()));
         }
         let answer = match decision.hit {
-            None => work(request).await?,
-            Some(hit) => self.strike(hit, &asked, request, link, work).await?,
+            None => work(request).await,
+            Some(hit) => self.strike(hit, &asked, request, link, work).await,
         };
-        Ok(decision
-            .bandwidths
-            .into_iter()
-            .fold(answer, |answer, line| exchange(answer, |body| paced(body, line))))
+        if !writes {
+            pause(decision.delay).await;
+        }
+        let slowed = |answer, line| exchange(answer, |body| paced(body, line));
+        Ok(decision.bandwidths.into_iter().fold(answer?, slowed))
     }
 
     async fn strike<F>(
@@ -122,16 +119,16 @@ impl Injector {
         F: Future<Output = Result<HttpResponse, HttpError>>,
     {
         let method = request.method().clone();
-        match hit.action {
+        match &hit.rule.action {
             // They combine with others, and are no hits.
-            Action::Delay(_) | Action::Bandwidth { .. } => work(request).await,
+            Action::Delay { .. } | Action::Bandwidth { .. } => work(request).await,
             Action::Status(refusal) => {
                 // A connection that is closed on an unread body would be reset before the answer is read.
                 drain(request.into_body()).await;
                 Ok(refusal.answer(&method))
             }
-            Action::Reset => Err(link.reset()),
-            Action::ApplyThenReset => {
+            Action::Reset {} => Err(link.reset()),
+            Action::ApplyThenReset {} => {
                 drop(work(request).await);
                 Err(link.reset())
             }
@@ -139,36 +136,30 @@ impl Injector {
                 drop(work(request).await?);
                 Ok(refusal.answer(&method))
             }
-            Action::Stall(Stall::ForEver) => {
+            Action::Stall { seconds: None } if hit.rule.until == Duration::MAX => {
                 // Only on a request that came whole does the server notice that its client went away.
                 drain(request.into_body()).await;
                 std::future::pending().await
             }
-            Action::Stall(Stall::For(duration)) => {
-                tokio::time::sleep(*duration).await;
+            Action::Stall { seconds } => {
+                let rest = || hit.rule.until.saturating_sub(self.0.since_start());
+                tokio::time::sleep(seconds.map_or_else(rest, Duration::from_secs_f64)).await;
                 work(request).await
             }
-            Action::Stall(Stall::Until(end)) => {
-                tokio::time::sleep(end.saturating_sub(self.0.since_start())).await;
-                work(request).await
-            }
-            Action::IgnoreCondition => {
+            Action::IgnoreCondition {} => {
                 request.extensions_mut().insert(IgnoreCondition);
                 work(request).await
             }
-            Action::Truncate { bytes } => {
+            Action::Truncate { bytes: Whole(bytes) } => {
                 let answer = work(request).await?;
                 let is_longer = length(&answer).is_none_or(|length| length > *bytes);
-                Ok(self.on_success(hit, asked, answer, is_longer, |answer| {
-                    exchange(answer, |body| cut(body, *bytes, link))
-                }))
+                let change = |answer| exchange(answer, |body| cut(body, *bytes, link));
+                Ok(self.on_success(hit, asked, answer, is_longer, change))
             }
-            Action::SlowBody { bytes_per_second } => {
+            Action::SlowBody { bytes_per_second: Whole(speed) } => {
                 let answer = work(request).await?;
-                let line = Arc::new(Bandwidth::new(*bytes_per_second));
-                Ok(self.on_success(hit, asked, answer, true, |answer| {
-                    exchange(answer, |body| paced(body, line))
-                }))
+                let change = |answer| exchange(answer, |body| paced(body, Arc::new(Bandwidth::new(*speed))));
+                Ok(self.on_success(hit, asked, answer, true, change))
             }
             Action::Hide { .. } => {
                 let answer = work(request).await?;
@@ -190,7 +181,7 @@ impl Injector {
         change: impl FnOnce(HttpResponse) -> HttpResponse,
     ) -> HttpResponse {
         if answer.status().is_success() && has_effect {
-            self.0.confirm(hit, asked);
+            self.0.log(hit, asked);
             change(answer)
         } else {
             self.0.withdraw(hit, asked);
@@ -205,7 +196,7 @@ impl Asked {
         let path = request.uri().path();
         let path = path.strip_prefix('/').unwrap_or(path);
         let key = path.split_once('/').map_or("", |(_, key)| key);
-        let is_listing = request.method() == http::Method::GET && key.is_empty();
+        let is_listing = request.method() == Method::GET && key.is_empty();
         let prefix = || {
             let query = request.uri().query().unwrap_or_default();
             let prefix = url::form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "prefix");
@@ -215,6 +206,13 @@ impl Asked {
             method: if is_listing { "LIST" } else { request.method().as_str() }.to_owned(),
             key: if is_listing { prefix() } else { percent_decode_str(key).decode_utf8_lossy().into_owned() },
         }
+    }
+}
+
+/// Waits to some tens of microseconds, where tokio's timer rounds up to whole milliseconds.
+async fn pause(delay: Duration) {
+    if !delay.is_zero() {
+        Timer::new().until_ns(monotonic_ns() + delay.as_nanos() as u64).await;
     }
 }
 

@@ -14,7 +14,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::bodies::Bandwidth;
-use super::rules::{Action, Faults, Rule, When};
+use super::rules::{Action, Faults, Rule, When, Whole};
 use s3mq_clock::monotonic_ns;
 
 /// How often a rule's turn came.
@@ -22,7 +22,7 @@ use s3mq_clock::monotonic_ns;
 pub struct FaultCount {
     /// Its place in the file, counted from 1.
     pub position: usize,
-    /// The rule's name; `rule 2` where the second has none.
+    /// Its name; `rule 2` where the second has none.
     pub rule: String,
     /// Which requests it is about, as in the file.
     pub matcher: String,
@@ -48,8 +48,6 @@ pub(super) struct Plan {
     rules: Vec<Rule>,
     start_ns: u64,
     states: Mutex<Vec<State>>,
-    /// By rule; those of `bandwidth` have one.
-    bandwidths: Vec<Option<Arc<Bandwidth>>>,
 }
 
 #[derive(Debug)]
@@ -59,6 +57,8 @@ struct State {
     random: SmallRng,
     /// By key, how many reads were answered as if it were absent.
     hidden: HashMap<String, u64>,
+    /// Of `bandwidth`, what all its requests share.
+    line: Option<Arc<Bandwidth>>,
 }
 
 /// What is to happen to a request.
@@ -75,27 +75,23 @@ pub(super) struct Decision<'a> {
 pub(super) struct Hit<'a> {
     index: usize,
     nth: u64,
-    pub(super) action: &'a Action,
+    pub(super) rule: &'a Rule,
 }
 
 impl Plan {
     pub(super) fn new(faults: Faults) -> Self {
-        let state = |index: usize| State {
+        let state = |(index, rule): (u64, &Rule)| State {
             matched: 0,
             fired: 0,
-            random: SmallRng::seed_from_u64(faults.seed.wrapping_add((index as u64) << 32)),
+            random: SmallRng::seed_from_u64(faults.seed.wrapping_add(index << 32)),
             hidden: HashMap::new(),
+            line: match rule.action {
+                Action::Bandwidth { bytes_per_second: Whole(speed) } => Some(Arc::new(Bandwidth::new(speed))),
+                _ => None,
+            },
         };
-        let bandwidth = |rule: &Rule| match rule.action {
-            Action::Bandwidth { bytes_per_second } => Some(Arc::new(Bandwidth::new(bytes_per_second))),
-            _ => None,
-        };
-        Self {
-            start_ns: monotonic_ns(),
-            states: Mutex::new((0..faults.rules.len()).map(state).collect()),
-            bandwidths: faults.rules.iter().map(bandwidth).collect(),
-            rules: faults.rules,
-        }
+        let states = (0..).zip(&faults.rules).map(state).collect();
+        Self { start_ns: monotonic_ns(), states: Mutex::new(states), rules: faults.rules }
     }
 
     /// How long the server has been running.
@@ -117,10 +113,10 @@ impl Plan {
             if !is_due || !state.still_hides(&rule.action, &asked.key) {
                 continue;
             }
-            let hit = Hit { index, nth: state.matched, action: &rule.action };
+            let hit = Hit { index, nth: state.matched, rule };
             match &rule.action {
-                Action::Delay(delay) => decision.delay += *delay,
-                Action::Bandwidth { .. } => decision.bandwidths.extend(self.bandwidths[index].clone()),
+                Action::Delay { delay_ms: Whole(ms) } => decision.delay += Duration::from_millis(*ms),
+                Action::Bandwidth { .. } => decision.bandwidths.extend(state.line.clone()),
                 _ if decision.hit.is_some() => continue,
                 _ => decision.hit = Some(hit),
             }
@@ -129,15 +125,10 @@ impl Plan {
                 *state.hidden.entry(asked.key.clone()).or_default() += 1;
             }
             if rule.action.is_certain() {
-                self.tell(hit, asked);
+                self.log(hit, asked);
             }
         }
         decision
-    }
-
-    /// A rule whose effect was not certain had it.
-    pub(super) fn confirm(&self, hit: Hit<'_>, asked: &Asked) {
-        self.tell(hit, asked);
     }
 
     /// A rule had no effect on a request after all: there was nothing to hide, or nothing to cut.
@@ -159,16 +150,16 @@ impl Plan {
             position,
             rule: rule.name.clone(),
             matcher: rule.matcher.clone(),
-            action: rule.action.name(),
+            action: rule.kind,
             matched: state.matched,
             fired: state.fired,
         };
         (1..).zip(self.rules.iter().zip(states.iter())).map(count).collect()
     }
 
-    fn tell(&self, hit: Hit<'_>, asked: &Asked) {
-        let rule = &self.rules[hit.index].name;
-        let (action, nth) = (hit.action.name(), hit.nth);
+    /// Logs that a rule had its effect.
+    pub(super) fn log(&self, hit: Hit<'_>, asked: &Asked) {
+        let (rule, action, nth) = (&hit.rule.name, hit.rule.kind, hit.nth);
         tracing::info!(rule = ?rule, action, nth, method = %asked.method, key = ?asked.key, "fault");
     }
 }
@@ -178,15 +169,15 @@ impl State {
     fn is_due(&mut self, when: &When) -> bool {
         match when {
             When::Always => true,
-            When::Nth(nth) => nth.contains(&self.matched),
-            When::Every(every) => self.matched.is_multiple_of(*every),
+            When::Nth(nth) => nth.contains(&Whole(self.matched)),
+            When::Every(every) => self.matched.is_multiple_of(every.0),
             When::Probability(probability) => self.random.random_bool(*probability),
         }
     }
 
     fn still_hides(&self, action: &Action, key: &str) -> bool {
         match action {
-            Action::Hide { reads } => self.hidden.get(key).is_none_or(|hidden| hidden < reads),
+            Action::Hide { reads: Whole(reads) } => self.hidden.get(key).is_none_or(|hidden| hidden < reads),
             _ => true,
         }
     }

@@ -1,37 +1,43 @@
 //! What a fault file says: its rules, read and checked as a whole before anything starts.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use http::StatusCode;
-use serde::Deserialize;
-use serde_json::Value;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+use toml::{Table, Value};
 
 use super::super::refusal::Refusal;
-use super::fields::{FaultsError, Fields};
-use crate::toml_file::read_toml;
+use crate::toml_file::{default_seed, one_line, read_toml};
+
+/// What is wrong with a fault file, naming the rule and the key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct FaultsError(String);
 
 /// The rules of a fault file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Faults {
-    /// Where the draws of `probability` begin.
     pub(super) seed: u64,
     pub(super) rules: Vec<Rule>,
-    written: Vec<BTreeMap<String, Value>>,
+    written: Vec<serde_json::Value>,
 }
 
 /// One `[[rule]]`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Rule {
     pub(super) name: String,
+    /// The name of its action.
+    pub(super) kind: &'static str,
     /// Which requests it is about, as the file has it.
     pub(super) matcher: String,
-    /// Empty where any method will do.
-    methods: Vec<&'static str>,
+    methods: Vec<String>,
     key: Option<Pattern>,
     /// When it holds, counted from the server's start.
     after: Duration,
-    until: Duration,
+    pub(super) until: Duration,
     pub(super) when: When,
     /// How often it fires, at most.
     pub(super) times: u64,
@@ -43,35 +49,57 @@ pub(super) struct Rule {
 pub(super) enum When {
     Always,
     /// Counted from 1.
-    Nth(Vec<u64>),
-    Every(u64),
+    Nth(Vec<Count>),
+    Every(Count),
     Probability(f64),
 }
 
-/// What happens to a request.
-#[derive(Clone, Debug, PartialEq)]
+/// What happens to a request. The names and fields are those of the file.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) enum Action {
-    Delay(Duration),
-    Bandwidth { bytes_per_second: u64 },
+    Delay {
+        delay_ms: Whole<1, MAX_DELAY_MS>,
+    },
+    Bandwidth {
+        bytes_per_second: Whole<1, MAX_BYTES>,
+    },
+    #[serde(deserialize_with = "refusal")]
     Status(Refusal),
-    Reset,
-    ApplyThenReset,
+    Reset {},
+    ApplyThenReset {},
+    #[serde(deserialize_with = "refusal")]
     ApplyThenStatus(Refusal),
-    Truncate { bytes: u64 },
-    SlowBody { bytes_per_second: u64 },
-    Stall(Stall),
-    IgnoreCondition,
-    Hide { reads: u64 },
+    Truncate {
+        bytes: Whole<0, MAX_BYTES>,
+    },
+    SlowBody {
+        bytes_per_second: Whole<1, MAX_BYTES>,
+    },
+    Stall {
+        seconds: Option<f64>,
+    },
+    IgnoreCondition {},
+    Hide {
+        reads: Whole<1, MAX_BYTES>,
+    },
 }
 
-/// How long nothing happens.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Stall {
-    For(Duration),
-    /// Counted from the server's start, as the rule's own end.
-    Until(Duration),
-    ForEver,
+/// A whole number within limits.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(try_from = "u64")]
+pub(super) struct Whole<const MIN: u64, const MAX: u64>(pub(super) u64);
+
+impl<const MIN: u64, const MAX: u64> TryFrom<u64> for Whole<MIN, MAX> {
+    type Error = String;
+
+    fn try_from(number: u64) -> Result<Self, String> {
+        let is_within = (MIN..=MAX).contains(&number);
+        is_within.then_some(Self(number)).ok_or_else(|| format!("must be a whole number from {MIN} to {MAX}"))
+    }
 }
+
+type Count = Whole<1, { u64::MAX }>;
 
 /// A text in which `*` stands for any characters, none too.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,7 +108,7 @@ struct Pattern(Vec<String>);
 /// The methods a rule can name. `LIST` is a GET of a bucket, `GET` is one of an object.
 const METHODS: [&str; 6] = ["GET", "HEAD", "PUT", "POST", "DELETE", "LIST"];
 
-/// Each action, the methods that it goes with, and those that are meant where none is given.
+/// Each action and the methods that it goes with.
 const ACTIONS: [(&str, &[&str]); 11] = [
     ("delay", &METHODS),
     ("bandwidth", &METHODS),
@@ -97,9 +125,6 @@ const ACTIONS: [(&str, &[&str]); 11] = [
 
 /// The keys that say which requests a rule is about.
 const MATCHER: [&str; 8] = ["method", "key", "after", "until", "nth", "every", "probability", "times"];
-
-/// The keys that only some actions have.
-const VALUES: [&str; 7] = ["delay_ms", "bytes_per_second", "status", "code", "bytes", "seconds", "reads"];
 
 /// Longer than that, and every client would have given up.
 const MAX_DELAY_MS: u64 = 600_000;
@@ -118,37 +143,33 @@ impl Faults {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
         struct File {
+            #[serde(default = "default_seed")]
+            seed: u64,
             #[serde(default)]
-            seed: Option<Value>,
-            #[serde(default)]
-            rule: Vec<BTreeMap<String, Value>>,
+            rule: Vec<Table>,
         }
-        let file: File = read_toml(text).map_err(FaultsError::of_file)?;
-        if file.rule.is_empty() {
-            return Err(FaultsError::of_file("there is no [[rule]]"));
+        let File { seed, rule: tables } = read_toml(text).map_err(FaultsError)?;
+        if tables.is_empty() {
+            return Err(FaultsError("there is no [[rule]]".to_owned()));
         }
-        let seed = file.seed.map(|seed| ("seed".to_owned(), seed));
-        let seed = Fields::new(seed.into_iter().collect()).whole("seed", 0..=u64::MAX)?;
-        let written = file.rule.clone();
-        let rules = file.rule.into_iter().zip(1..).map(|(rule, number)| Rule::read(rule, number));
-        let rules = rules.collect::<Result<Vec<_>, _>>()?;
+        let written = tables.iter().map(json).collect();
+        let rules = (1..).zip(tables).map(|(number, rule)| Rule::read(number, rule));
+        let rules = rules.collect::<Result<Vec<_>, _>>().map_err(FaultsError)?;
         let mut names = BTreeSet::new();
         if let Some(rule) = rules.iter().find(|rule| !names.insert(&rule.name)) {
             let name = rule.name.escape_debug();
-            return Err(FaultsError::of_file(format!("two rules have the `name` `{name}`")));
+            return Err(FaultsError(format!("two rules have the `name` `{name}`")));
         }
-        Ok(Self { seed: seed.unwrap_or(1), rules, written })
+        Ok(Self { seed, rules, written })
     }
-}
 
-impl Faults {
     /// Where the draws of `probability` begin.
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
     /// The rules as they were written, key by key.
-    pub fn written(&self) -> &[BTreeMap<String, Value>] {
+    pub fn written(&self) -> &[serde_json::Value] {
         &self.written
     }
 
@@ -157,183 +178,159 @@ impl Faults {
     /// # Errors
     /// The rule that can't: a condition is signed, and a store refuses a request that lacks it.
     pub fn check_for_a_proxy(&self) -> Result<(), FaultsError> {
-        match self.rules.iter().position(|rule| rule.action == Action::IgnoreCondition) {
-            None => Ok(()),
-            Some(index) => {
-                let mut fields = Fields::new(BTreeMap::new());
-                fields.call(format!("rule {} (`{}`)", index + 1, self.rules[index].name.escape_debug()));
-                Err(fields.wrong(
-                    "the action `ignore-condition` does not go with --proxy, for the condition is signed",
-                ))
-            }
-        }
+        let ignores = self.rules.iter().position(|rule| rule.action == Action::IgnoreCondition {});
+        let Some(index) = ignores else { return Ok(()) };
+        Err(FaultsError(format!(
+            "rule {} (`{}`): the action `ignore-condition` does not go with --proxy, for the condition is signed",
+            index + 1,
+            self.rules[index].name.escape_debug()
+        )))
     }
 }
 
+/// What a rule says of the requests that it is about.
+#[derive(Deserialize)]
+struct Matcher {
+    method: Option<Vec<String>>,
+    key: Option<String>,
+    after: Option<f64>,
+    until: Option<f64>,
+    nth: Option<Vec<Count>>,
+    every: Option<Count>,
+    probability: Option<f64>,
+    times: Option<Count>,
+}
+
 impl Rule {
-    fn read(values: BTreeMap<String, Value>, number: usize) -> Result<Self, FaultsError> {
-        let matcher = matcher(&values);
-        let mut fields = Fields::new(values);
-        fields.call(format!("rule {number}"));
-        let name = fields.text("name")?;
-        if let Some(name) = &name {
-            fields.call(format!("rule {number} (`{}`)", name.escape_debug()));
+    fn read(number: usize, mut table: Table) -> Result<Self, String> {
+        let place = format!("rule {number}");
+        let (name, place) = match table.remove("name") {
+            None => (place.clone(), place),
+            Some(Value::String(name)) if !name.is_empty() => {
+                let place = format!("{place} (`{}`)", name.escape_debug());
+                (name, place)
+            }
+            Some(_) => return Err(format!("{place}: `name` must be a text that is not empty")),
+        };
+        Self::checked(name, table).map_err(|problem| format!("{place}: {problem}"))
+    }
+
+    fn checked(name: String, mut table: Table) -> Result<Self, String> {
+        let written = written_matcher(&table);
+        let names = || ACTIONS.map(|(name, _)| name).join(", ");
+        let (kind, possible) = match table.remove("action") {
+            None => return Err(format!("there is no `action`; it is one of {}", names())),
+            Some(Value::String(action)) => {
+                *ACTIONS.iter().find(|(name, _)| *name == action).ok_or_else(|| {
+                    format!("there is no `action` `{}`; it is one of {}", action.escape_debug(), names())
+                })?
+            }
+            Some(_) => return Err("`action` must be a text".to_owned()),
+        };
+        for key in ["method", "nth"] {
+            if let Some(single) = table.get_mut(key).filter(|value| !value.is_array()) {
+                *single = Value::Array(vec![single.clone()]);
+            }
         }
-        let Some(action) = fields.text("action")? else {
-            return Err(fields.wrong(format!("there is no `action`; it is one of {}", names())));
-        };
-        let Some((_, possible)) = ACTIONS.iter().find(|(name, _)| *name == action) else {
-            let action = action.escape_debug();
-            return Err(fields.wrong(format!("there is no `action` `{action}`; it is one of {}", names())));
-        };
-        let methods = methods(&mut fields, &action, possible)?;
-        let key = fields.text("key")?.map(|key| Pattern::new(&key));
-        let after =
-            fields.number("after", 0.0..=MAX_SECONDS)?.map_or(Duration::ZERO, Duration::from_secs_f64);
-        let until = fields.number("until", 0.0..=MAX_SECONDS)?.map_or(Duration::MAX, Duration::from_secs_f64);
+        let (matcher, values) = table.into_iter().partition(|(key, _)| MATCHER.contains(&key.as_str()));
+        let action = Table::from_iter([(kind.to_owned(), Value::Table(values))]).try_into();
+        let action = action.map_err(|error| format!("of the action `{kind}`: {}", one_line(&error)))?;
+        let Matcher { method, key, after, until, nth, every, probability, times } =
+            Table::try_into(matcher).map_err(|error| one_line(&error))?;
+
+        let methods = method.unwrap_or_else(|| possible.iter().copied().map(str::to_owned).collect());
+        if methods.is_empty() || methods.iter().any(|method| !possible.contains(&method.as_str())) {
+            let possible = possible.join(", ");
+            return Err(format!("`method` of the action `{kind}` must be of {possible}"));
+        }
+        if key.as_ref().is_some_and(String::is_empty) || nth.as_ref().is_some_and(Vec::is_empty) {
+            return Err("`key` and `nth` must not be empty".to_owned());
+        }
+        if let Action::Stall { seconds } = action {
+            check("seconds", seconds, 0.001..=MAX_SECONDS)?;
+        }
+        let seconds =
+            |key, value| check(key, value, 0.0..=MAX_SECONDS).map(|s| s.map(Duration::from_secs_f64));
+        let after = seconds("after", after)?.unwrap_or(Duration::ZERO);
+        let until = seconds("until", until)?.unwrap_or(Duration::MAX);
         if until <= after {
-            return Err(fields.wrong("`until` must be later than `after`"));
+            return Err("`until` must be later than `after`".to_owned());
         }
-        let when = when(&mut fields, &action)?;
-        let times = fields.whole("times", 1..=u64::MAX)?.unwrap_or(u64::MAX);
-        let read = Action::read(&mut fields, &action, until)?;
-        match fields.left() {
-            Some(key) if VALUES.contains(&key) => {
-                Err(fields.wrong(format!("`{key}` does not go with the action `{action}`")))
+        let when = match (nth, every, check("probability", probability, 0.0..=1.0)?) {
+            (None, None, None) => When::Always,
+            (None, None, Some(probability)) => When::Probability(probability),
+            (Some(_), None, None) | (None, Some(_), None) if kind == "hide" => {
+                return Err(
+                    "`nth` and `every` do not go with the action `hide`, which counts `reads`".to_owned()
+                );
             }
-            Some(key) => Err(fields.wrong(format!("there is no key `{}`", key.escape_debug()))),
-            None => {
-                let name = name.unwrap_or_else(|| format!("rule {number}"));
-                Ok(Self { name, matcher, methods, key, after, until, when, times, action: read })
-            }
-        }
+            (Some(nth), None, None) => When::Nth(nth),
+            (None, Some(every), None) => When::Every(every),
+            _ => return Err("only one of `nth`, `every` and `probability` can be given".to_owned()),
+        };
+        let (key, times) = (key.map(|key| Pattern::new(&key)), times.map_or(u64::MAX, |times| times.0));
+        Ok(Self { name, kind, matcher: written, methods, key, after, until, when, times, action })
     }
 
     /// Whether a request is one of this rule's, `since_start` after the server's start.
     pub(super) fn matches(&self, method: &str, key: &str, since_start: Duration) -> bool {
-        (self.methods.is_empty() || self.methods.contains(&method))
+        let is_named = self.methods.iter().any(|name| name == method);
+        (is_named || self.methods.len() == METHODS.len())
             && (self.after..self.until).contains(&since_start)
             && self.key.as_ref().is_none_or(|pattern| pattern.matches(key))
     }
 }
 
-/// What a rule says of the requests that it is about, in one order whatever that of the file.
-fn matcher(values: &BTreeMap<String, Value>) -> String {
-    // A value of these keys is written alike in JSON and in TOML.
-    let given = MATCHER.iter().filter_map(|key| values.get(*key).map(|value| format!("{key} = {value}")));
-    match given.collect::<Vec<_>>() {
-        given if given.is_empty() => "every request".to_owned(),
-        given => given.join(", "),
+/// A number that was given, if it is within a range.
+fn check(key: &str, value: Option<f64>, range: RangeInclusive<f64>) -> Result<Option<f64>, String> {
+    match value {
+        Some(number) if !range.contains(&number) => {
+            Err(format!("`{key}` must be a number from {} to {}", range.start(), range.end()))
+        }
+        value => Ok(value),
     }
+}
+
+fn json(value: impl Serialize) -> serde_json::Value {
+    serde_json::to_value(value).unwrap_or_default()
+}
+
+/// What a rule says of the requests that it is about, in one order whatever that of the file.
+fn written_matcher(table: &Table) -> String {
+    // A value of these keys is written alike in JSON and in TOML.
+    let given = MATCHER.iter().filter_map(|key| Some(format!("{key} = {}", json(table.get(*key)?))));
+    let given: Vec<_> = given.collect();
+    if given.is_empty() { "every request".to_owned() } else { given.join(", ") }
 }
 
 /// Every word a rule's value or action can be.
 #[cfg(test)]
 pub(super) fn words() -> impl Iterator<Item = &'static str> {
-    ACTIONS.map(|(name, _)| name).into_iter().chain(METHODS).chain(VALUES)
-}
-
-fn names() -> String {
-    ACTIONS.map(|(name, _)| name).join(", ")
-}
-
-fn methods(
-    fields: &mut Fields,
-    action: &str,
-    possible: &'static [&'static str],
-) -> Result<Vec<&'static str>, FaultsError> {
-    let given = fields.texts("method")?;
-    if given.is_empty() {
-        return Ok(if possible.len() == METHODS.len() { Vec::new() } else { possible.to_vec() });
-    }
-    let known = given.iter().map(|given| possible.iter().find(|method| *method == given).copied());
-    known.collect::<Option<Vec<_>>>().ok_or_else(|| {
-        fields.wrong(format!("`method` of the action `{action}` must be of {}", possible.join(", ")))
-    })
-}
-
-fn when(fields: &mut Fields, action: &str) -> Result<When, FaultsError> {
-    let given = ["nth", "every", "probability"].map(|key| fields.has(key));
-    if given.iter().filter(|given| **given).count() > 1 {
-        return Err(fields.wrong("only one of `nth`, `every` and `probability` can be given"));
-    }
-    if action == "hide" && (given[0] || given[1]) {
-        return Err(fields.wrong("`nth` and `every` do not go with the action `hide`, which counts `reads`"));
-    }
-    let nth = fields.wholes("nth")?;
-    if !nth.is_empty() {
-        return Ok(When::Nth(nth));
-    }
-    if let Some(every) = fields.whole("every", 1..=u64::MAX)? {
-        return Ok(When::Every(every));
-    }
-    Ok(fields.number("probability", 0.0..=1.0)?.map_or(When::Always, When::Probability))
-}
-
-impl Action {
-    fn read(fields: &mut Fields, name: &str, until: Duration) -> Result<Self, FaultsError> {
-        let needed = |value: Option<u64>, key: &str, fields: &Fields| {
-            value.ok_or_else(|| fields.wrong(format!("the action `{name}` needs `{key}`")))
-        };
-        let mut whole = |key: &str, most: u64, least: u64| {
-            let value = fields.whole(key, least..=most)?;
-            needed(value, key, fields)
-        };
-        Ok(match name {
-            "delay" => Self::Delay(Duration::from_millis(whole("delay_ms", MAX_DELAY_MS, 1)?)),
-            "bandwidth" => Self::Bandwidth { bytes_per_second: whole("bytes_per_second", MAX_BYTES, 1)? },
-            "slow-body" => Self::SlowBody { bytes_per_second: whole("bytes_per_second", MAX_BYTES, 1)? },
-            "truncate" => Self::Truncate { bytes: whole("bytes", MAX_BYTES, 0)? },
-            "hide" => Self::Hide { reads: whole("reads", MAX_BYTES, 1)? },
-            "status" => Self::Status(refusal(fields, name)?),
-            "apply-then-status" => Self::ApplyThenStatus(refusal(fields, name)?),
-            "reset" => Self::Reset,
-            "apply-then-reset" => Self::ApplyThenReset,
-            "ignore-condition" => Self::IgnoreCondition,
-            // What is left of `ACTIONS`.
-            _ => Self::Stall(match fields.number("seconds", 0.001..=MAX_SECONDS)? {
-                Some(seconds) => Stall::For(Duration::from_secs_f64(seconds)),
-                None if until < Duration::MAX => Stall::Until(until),
-                None => Stall::ForEver,
-            }),
-        })
-    }
-
-    /// As it is written in a file.
-    pub(super) fn name(&self) -> &'static str {
-        match self {
-            Self::Delay(_) => "delay",
-            Self::Bandwidth { .. } => "bandwidth",
-            Self::Status(_) => "status",
-            Self::Reset => "reset",
-            Self::ApplyThenReset => "apply-then-reset",
-            Self::ApplyThenStatus(_) => "apply-then-status",
-            Self::Truncate { .. } => "truncate",
-            Self::SlowBody { .. } => "slow-body",
-            Self::Stall(_) => "stall",
-            Self::IgnoreCondition => "ignore-condition",
-            Self::Hide { .. } => "hide",
-        }
-    }
+    let values = ["delay_ms", "bytes_per_second", "status", "code", "bytes", "seconds", "reads"];
+    ACTIONS.map(|(name, _)| name).into_iter().chain(METHODS).chain(values)
 }
 
 /// What every answer that a rule gives says beside its code.
 pub(super) const MESSAGE: &str = "A fault rule answers this.";
 
-fn refusal(fields: &mut Fields, action: &str) -> Result<Refusal, FaultsError> {
-    let Some(status) = fields.whole("status", 200..=599)? else {
-        return Err(fields.wrong(format!("the action `{action}` needs `status`")));
-    };
-    let code = fields.text("code")?;
-    let is_code = |code: &String| {
-        code.len() <= 64 && code.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
-    };
-    if code.as_ref().is_some_and(|code| !is_code(code)) {
-        return Err(fields.wrong("`code` must be at most 64 letters, digits, dots and dashes"));
+/// Reads `status` and `code` of a rule.
+fn refusal<'de, D: Deserializer<'de>>(values: D) -> Result<Refusal, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Values {
+        status: Whole<200, 599>,
+        code: Option<String>,
     }
-    let status = StatusCode::from_u16(status as u16).map_err(|error| fields.wrong(error.to_string()))?;
-    let code = code.unwrap_or_else(|| usual_code(status).to_owned());
-    Ok(Refusal { status, code, message: MESSAGE })
+    let Values { status: Whole(status), code } = Values::deserialize(values)?;
+    let status = StatusCode::from_u16(status as u16).map_err(D::Error::custom)?;
+    let is_code = |code: &str| {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        (1..=64).contains(&code.len()) && code.bytes().all(is_plain)
+    };
+    if code.as_deref().is_some_and(|code| !is_code(code)) {
+        return Err(D::Error::custom("`code` must be 1 to 64 letters, digits, dots and dashes"));
+    }
+    Ok(Refusal { status, code: code.unwrap_or_else(|| usual_code(status).to_owned()), message: MESSAGE })
 }
 
 /// The code that S3 most often says with a status.

@@ -12,7 +12,7 @@ fn plan(text: &str) -> Plan {
 /// What happens to these requests, one after the other: the action of the hit, or a dash.
 fn hits(plan: &Plan, requests: &[(&str, &str)]) -> Vec<&'static str> {
     let ask = |(method, key): &(&str, &str)| Asked { method: (*method).to_owned(), key: (*key).to_owned() };
-    requests.iter().map(|asked| plan.decide(&ask(asked)).hit.map_or("-", |hit| hit.action.name())).collect()
+    requests.iter().map(|asked| plan.decide(&ask(asked)).hit.map_or("-", |hit| hit.rule.kind)).collect()
 }
 
 fn counts(plan: &Plan) -> Vec<(u64, u64)> {
@@ -205,7 +205,7 @@ fn delays_add_up_and_leave_the_rest_to_others() {
     let decision = plan.decide(&asked);
     assert_eq!(decision.delay.as_millis(), 7);
     assert_eq!(decision.bandwidths.len(), 1);
-    assert_eq!(decision.hit.unwrap().action.name(), "reset");
+    assert_eq!(decision.hit.unwrap().rule.kind, "reset");
     assert_eq!(counts(&plan), [(1, 1); 4]);
 }
 

@@ -1,13 +1,8 @@
-//! A latency model: every request takes the time that it would take on a store whose figures are published.
+//! A latency model: every request takes the time that it would take on a store whose figures are published
+//! (`docs/store-models.md`). What this server itself needs is within that time.
 //!
-//! A model is a table of operations, each with percentiles of its time ([`times`]) and the bandwidth of a body,
-//! as a TOML file (`docs/store-models.md`, which has the sources of the built-in ones). Each request draws its
-//! time, and gets its answer when that is over; what this server itself needs is within it.
-//!
-//! Where in its time a request does what it does, is halfway, so that both the way there and the way back take
-//! time: a write takes effect after its body and half of its time, a read looks after half of its time and
-//! sends its body after all of it. A GET does not know yet whether it will find anything: it draws one deviate
-//! for both of its distributions, and looks after half of the shorter time. Conditions stay atomic.
+//! A write takes effect after its body and half of its time; a read looks after half of its time and sends its body
+//! after all of it. A GET draws one deviate for both of its distributions, and looks after half of the shorter time.
 
 mod times;
 
@@ -22,10 +17,9 @@ use rand::rngs::SmallRng;
 use s3s::{Body, HttpError, HttpResponse};
 use serde::Deserialize;
 
-use super::delays::pause_until;
 use super::faults::length;
-use crate::toml_file::read_toml;
-use s3mq_clock::monotonic_ns;
+use crate::toml_file::{default_seed, read_toml};
+use s3mq_clock::{Timer, monotonic_ns};
 use times::{Times, draw};
 
 /// What a request is to a model.
@@ -47,22 +41,6 @@ enum Operation {
 }
 
 impl Operation {
-    const ALL: [Self; 7] =
-        [Self::Get, Self::GetAbsent, Self::Head, Self::Put, Self::PutConditional, Self::List, Self::Delete];
-
-    /// As it is called in a model's file.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Get => "get",
-            Self::GetAbsent => "get-absent",
-            Self::Head => "head",
-            Self::Put => "put",
-            Self::PutConditional => "put-conditional",
-            Self::List => "list",
-            Self::Delete => "delete",
-        }
-    }
-
     /// That of a request; `Get` as long as it isn't known to find nothing.
     fn of<T>(request: &Request<T>) -> Self {
         let is_conditional =
@@ -91,8 +69,30 @@ impl Operation {
 pub struct Model {
     name: String,
     seed: u64,
-    operations: BTreeMap<String, BTreeMap<String, f64>>,
-    times: Vec<Times>,
+    written: BTreeMap<String, BTreeMap<String, f64>>,
+    operations: Operations,
+}
+
+/// A model's file, with its operations as they are written or as they were checked.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File<T> {
+    name: String,
+    #[serde(default = "default_seed")]
+    seed: u64,
+    operations: T,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct Operations {
+    get: Times,
+    get_absent: Times,
+    head: Times,
+    put: Times,
+    put_conditional: Times,
+    list: Times,
+    delete: Times,
 }
 
 /// What is wrong with a model's file.
@@ -138,35 +138,15 @@ impl Model {
     }
 
     fn read(text: &str) -> Result<Self, ModelError> {
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct File {
-            name: String,
-            #[serde(default = "first_seed")]
-            seed: u64,
-            operations: BTreeMap<String, BTreeMap<String, f64>>,
-        }
         let File { name, seed, operations } = read_toml(text).map_err(ModelError)?;
+        let written = read_toml::<File<_>>(text).map_err(ModelError)?.operations;
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if name.is_empty() || name.len() > 64 || !name.chars().all(is_plain) {
             return Err(ModelError(
                 "`name` must be up to 64 letters, digits, hyphens, underscores and dots".to_owned(),
             ));
         }
-        if let Some(unknown) = operations.keys().find(|name| Operation::ALL.iter().all(|o| o.name() != *name))
-        {
-            let names = Operation::ALL.map(Operation::name).join(", ");
-            let unknown = unknown.escape_debug();
-            return Err(ModelError(format!("there is no operation `{unknown}`; there are {names}")));
-        }
-        let times = Operation::ALL.into_iter().map(|operation| {
-            let key = format!("operations.{}", operation.name());
-            let table =
-                operations.get(operation.name()).ok_or_else(|| ModelError(format!("`{key}` is missing")))?;
-            Times::parse(table).map_err(|problem| ModelError(format!("`{key}`: {problem}")))
-        });
-        let times = times.collect::<Result<_, _>>()?;
-        Ok(Self { name, seed, operations, times })
+        Ok(Self { name, seed, written, operations })
     }
 
     /// What it is called.
@@ -181,16 +161,21 @@ impl Model {
 
     /// Its table as its file has it: by operation, percentiles in milliseconds and bytes a second.
     pub fn operations(&self) -> &BTreeMap<String, BTreeMap<String, f64>> {
-        &self.operations
+        &self.written
     }
 
     fn times(&self, operation: Operation) -> &Times {
-        &self.times[operation as usize]
+        let Operations { get, get_absent, head, put, put_conditional, list, delete } = &self.operations;
+        match operation {
+            Operation::Get => get,
+            Operation::GetAbsent => get_absent,
+            Operation::Head => head,
+            Operation::Put => put,
+            Operation::PutConditional => put_conditional,
+            Operation::List => list,
+            Operation::Delete => delete,
+        }
     }
-}
-
-fn first_seed() -> u64 {
-    1
 }
 
 /// A model at work.
@@ -220,27 +205,27 @@ impl Pacer {
     where
         F: Future<Output = Result<HttpResponse, HttpError>>,
     {
-        let begun_ns = monotonic_ns();
+        let (mut timer, begun_ns) = (Timer::new(), monotonic_ns());
         let operation = Operation::of(&request);
         let deviate = draw(&mut *self.random.lock());
         let times = self.model.times(operation);
         let time_ns = times.at_ns(deviate);
         if operation.writes() {
             let arrived_ns = begun_ns + times.of_body_ns(sent_bytes(&request));
-            pause_until(arrived_ns + time_ns / 2).await;
+            timer.until_ns(arrived_ns + time_ns / 2).await;
             let answer = work(request).await?;
-            pause_until(arrived_ns + time_ns).await;
+            timer.until_ns(arrived_ns + time_ns).await;
             return Ok(answer);
         }
         let absent = self.model.times(Operation::GetAbsent);
         let absent_ns = if operation == Operation::Get { absent.at_ns(deviate) } else { time_ns };
-        pause_until(begun_ns + time_ns.min(absent_ns) / 2).await;
+        timer.until_ns(begun_ns + time_ns.min(absent_ns) / 2).await;
         let answer = work(request).await?;
         let is_absent = operation == Operation::Get && answer.status() == StatusCode::NOT_FOUND;
         let (times, time_ns) = if is_absent { (absent, absent_ns) } else { (times, time_ns) };
         // A HEAD says how long a body would be, and sends none.
         let received = if operation == Operation::Head { 0 } else { length(&answer).unwrap_or(0) };
-        pause_until(begun_ns + time_ns + times.of_body_ns(received)).await;
+        timer.until_ns(begun_ns + time_ns + times.of_body_ns(received)).await;
         Ok(answer)
     }
 }
@@ -303,11 +288,10 @@ mod tests {
 
     const TIMES: &str = "p50_ms = 1\np99_ms = 2.5\n";
 
+    const OPERATIONS: [&str; 7] = ["get", "get-absent", "head", "put", "put-conditional", "list", "delete"];
+
     fn file(head: &str, other: impl Fn(&str) -> String) -> String {
-        let tables = Operation::ALL.map(|operation| {
-            let name = operation.name();
-            format!("[operations.{name}]\n{}\n", other(name))
-        });
+        let tables = OPERATIONS.map(|name| format!("[operations.{name}]\n{}\n", other(name)));
         format!("{head}\n{}", tables.concat())
     }
 
@@ -315,7 +299,7 @@ mod tests {
     fn a_file_gives_what_it_says() {
         let model = Model::parse(&file("name = 'mine'\nseed = 7", |_| TIMES.to_owned())).unwrap();
         assert_eq!((model.name(), model.seed()), ("mine", 7));
-        assert_eq!(model.operations().len(), Operation::ALL.len());
+        assert_eq!(model.operations().len(), OPERATIONS.len());
         assert_eq!(model.operations()["list"], [("p50_ms".into(), 1.0), ("p99_ms".into(), 2.5)].into());
         assert_eq!(Model::parse(&file("name = 'mine'", |_| TIMES.to_owned())).unwrap().seed(), 1);
     }
@@ -344,17 +328,21 @@ mod tests {
             (in_list("p50_ms = 3"), &["operations.list", "another"]),
             (in_list("p90_ms = 3\np99_ms = 4"), &["operations.list", "`p50_ms`"]),
             (in_list(&format!("{TIMES}bytes_per_second = 0")), &["operations.list", "`bytes_per_second`"]),
-            (file("name = 'mine'", |_| TIMES.to_owned()).replace("list", "lists"), &["`lists`", "list,"]),
+            (file("name = 'mine'", |_| TIMES.to_owned()).replace("list", "lists"), &["`lists`", "`list`"]),
             (
                 file("name = 'mine'", |_| TIMES.to_owned())
                     .replace("operations.list", r#"operations."li\nst""#),
-                &[r"`li\nst`"],
+                &["`li st`", "operations"],
             ),
             (
-                file("name = 'mine'", |_| TIMES.to_owned()).replace("[operations.head]", "[other]"),
+                file("name = 'mine'", |_| TIMES.to_owned())
+                    .replace("[operations.head]", "[other]\n[operations.head]"),
                 &["`other`"],
             ),
-            (format!("name = 'mine'\n[operations.get]\n{TIMES}"), &["`operations.get-absent` is missing"]),
+            (
+                format!("name = 'mine'\n[operations.get]\n{TIMES}"),
+                &["missing", "`get-absent`", "`operations`"],
+            ),
         ] {
             let error = Model::parse(&text).expect_err(&text).to_string();
             assert!(said.iter().all(|said| error.contains(said)), "{error:?} lacks one of {said:?}");

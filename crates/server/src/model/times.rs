@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use rand::Rng;
+use serde::Deserialize;
 
 /// The percentiles that a model can give, by their key, and the standard normal deviates that belong to them.
 const PERCENTILES: [(&str, f64); 11] = [
@@ -35,7 +36,8 @@ const MIN_MS: f64 = 0.001;
 const MAX_MS: f64 = 60_000.0;
 
 /// The time of one operation.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(try_from = "BTreeMap<String, f64>")]
 pub(super) struct Times {
     /// Deviates and the logarithms of their times in nanoseconds, both rising; at least two.
     points: Vec<(f64, f64)>,
@@ -43,12 +45,11 @@ pub(super) struct Times {
     bytes_per_second: Option<f64>,
 }
 
-impl Times {
+impl TryFrom<BTreeMap<String, f64>> for Times {
+    type Error = String;
+
     /// Of one table of a model's file.
-    ///
-    /// # Errors
-    /// What is wrong with it, by its key.
-    pub(super) fn parse(table: &BTreeMap<String, f64>) -> Result<Self, String> {
+    fn try_from(table: BTreeMap<String, f64>) -> Result<Self, String> {
         let is_known = |key: &str| key == BANDWIDTH || PERCENTILES.iter().any(|(name, _)| *name == key);
         if let Some(unknown) = table.keys().find(|key| !is_known(key)) {
             let names: Vec<_> = PERCENTILES.iter().map(|(name, _)| *name).chain([BANDWIDTH]).collect();
@@ -77,7 +78,9 @@ impl Times {
         }
         Ok(Self { points, bytes_per_second })
     }
+}
 
+impl Times {
     /// The time that belongs to a standard normal deviate, in nanoseconds.
     pub(super) fn at_ns(&self, deviate: f64) -> u64 {
         let deviate = deviate.clamp(-FURTHEST, FURTHEST);
@@ -137,7 +140,7 @@ mod tests {
                     given.push((key, ms));
                 }
             }
-            let times = Times::parse(&table(&given)).unwrap();
+            let times = Times::try_from(table(&given)).unwrap();
             let mut random = SmallRng::seed_from_u64(seed);
             const DRAWS: usize = 20_000;
             let drawn: Vec<_> = (0..DRAWS).map(|_| times.at_ns(draw(&mut random))).collect();
@@ -153,7 +156,7 @@ mod tests {
     #[test]
     fn a_given_percentile_is_met_exactly_and_beyond_the_last_it_goes_on_as_before() {
         let given = [("p10_ms", 8.0), ("p50_ms", 10.0), ("p90_ms", 20.0), ("p99_ms", 80.0)];
-        let times = Times::parse(&table(&given)).unwrap();
+        let times = Times::try_from(table(&given)).unwrap();
         for (key, ms) in given {
             let (_, deviate) = PERCENTILES.into_iter().find(|(name, _)| *name == key).unwrap();
             assert_eq!(times.at_ns(deviate), (ms * 1e6) as u64, "{key}");
@@ -168,8 +171,8 @@ mod tests {
     #[test]
     fn a_body_takes_its_bytes_by_the_bandwidth() {
         let mut entries = vec![("p50_ms", 1.0), ("p99_ms", 2.0)];
-        assert_eq!(Times::parse(&table(&entries)).unwrap().of_body_ns(1 << 30), 0);
+        assert_eq!(Times::try_from(table(&entries)).unwrap().of_body_ns(1 << 30), 0);
         entries.push((BANDWIDTH, 1e6));
-        assert_eq!(Times::parse(&table(&entries)).unwrap().of_body_ns(2_500), 2_500_000);
+        assert_eq!(Times::try_from(table(&entries)).unwrap().of_body_ns(2_500), 2_500_000);
     }
 }

@@ -26,8 +26,8 @@ fn small() -> Limits {
     Limits { max_object_bytes: 6 * MIB as u64, ..Limits::default() }
 }
 
-fn impatient() -> Limits {
-    Limits { patience: Duration::from_millis(200), ..Limits::default() }
+fn short_idle_timeout() -> Limits {
+    Limits { idle_timeout: Duration::from_millis(200), ..Limits::default() }
 }
 
 /// Path and query of a request that may be made without knowing the key.
@@ -41,7 +41,7 @@ async fn presigned(s: &TestServer, method: &str) -> String {
 }
 
 async fn connect(s: &TestServer) -> TcpStream {
-    TcpStream::connect(s.server.local_addr()).await.unwrap()
+    TcpStream::connect(s.server.running.address).await.unwrap()
 }
 
 /// What is answered until the connection ends, however it does.
@@ -88,7 +88,7 @@ async fn a_promise_of_too_much_is_refused_before_any_of_it_comes() {
     let mut stream = connect(&s).await;
     let head = format!(
         "PUT {path} HTTP/1.1\r\nHost: {}\r\nContent-Length: 99999999999\r\n\r\n",
-        s.server.local_addr()
+        s.server.running.address
     );
     stream.write_all(head.as_bytes()).await.unwrap();
     let answer = answer(&mut stream).await;
@@ -103,7 +103,7 @@ async fn a_body_without_an_end_is_cut_short() {
     let mut stream = connect(&s).await;
     let head = format!(
         "PUT {path} HTTP/1.1\r\nHost: {}\r\nTransfer-Encoding: chunked\r\n\r\n",
-        s.server.local_addr()
+        s.server.running.address
     );
     stream.write_all(head.as_bytes()).await.unwrap();
     let chunk = [b"10000\r\n".as_slice(), &[0; 0x10000], b"\r\n"].concat();
@@ -170,9 +170,9 @@ async fn a_form_that_nobody_signed_uploads_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_that_stops_halfway_ends_its_connection() {
-    let s = with_limits(impatient(), false).await;
+    let s = with_limits(short_idle_timeout(), false).await;
     let path = presigned(&s, "PUT").await;
-    let host = s.server.local_addr();
+    let host = s.server.running.address;
     for half in [
         String::new(),
         "PUT /buck".to_owned(),
@@ -191,13 +191,13 @@ async fn a_request_that_stops_halfway_ends_its_connection() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_takes_nothing_of_its_answer_loses_it() {
-    let s = with_limits(impatient(), false).await;
+    let s = with_limits(short_idle_timeout(), false).await;
     // More than the system's buffers hold.
     let size = 64 * MIB;
     s.put("key", vec![0; size]).await;
     let path = presigned(&s, "GET").await;
     let mut stream = connect(&s).await;
-    let head = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", s.server.local_addr());
+    let head = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", s.server.running.address);
     stream.write_all(head.as_bytes()).await.unwrap();
     tokio::time::sleep(Duration::from_secs(2)).await;
     let answer = answer(&mut stream).await;
@@ -208,12 +208,12 @@ async fn a_client_that_takes_nothing_of_its_answer_loses_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_client_that_goes_on_is_served() {
-    let s = with_limits(impatient(), false).await;
+    let s = with_limits(short_idle_timeout(), false).await;
     let path = presigned(&s, "PUT").await;
     let mut stream = connect(&s).await;
     let head = format!(
         "PUT {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Length: 20\r\n\r\n",
-        s.server.local_addr()
+        s.server.running.address
     );
     stream.write_all(head.as_bytes()).await.unwrap();
     for _ in 0..20 {
@@ -319,7 +319,7 @@ async fn bodies_on_their_way_count() {
     let mut stream = connect(&s).await;
     let head = format!(
         "PUT {path} HTTP/1.1\r\nHost: {}\r\nContent-Length: 8000000\r\n\r\nhalf",
-        s.server.local_addr()
+        s.server.running.address
     );
     stream.write_all(head.as_bytes()).await.unwrap();
     let put = || s.sdk.put_object().bucket(BUCKET).key("other").body(vec![0; 4 * MIB].into()).send();

@@ -12,8 +12,7 @@ use tokio::runtime::Runtime;
 
 use super::{BUCKET, TestServer, on_both_stores, refusal, unlimited};
 use crate::listing::{Page, Position, Query, page};
-use crate::memory::Memory;
-use crate::store::{Conditions, Store};
+use crate::store::{Conditions, Found, Store};
 
 on_both_stores!(pages_of_a_listing, listing_v1, object_store_lists, odd_queries);
 
@@ -134,7 +133,7 @@ proptest! {
         after in "[ab/\u{10FFFF}ü-]{0,3}",
         max_keys in 1_usize..8,
     ) {
-        let store = Store::new(Memory(unlimited()), unlimited());
+        let store = Store::new(None, Found::default(), unlimited());
         store.create_bucket(BUCKET).unwrap();
         for key in &keys {
             store.put(BUCKET, key, &Conditions::default(), Default::default(), vec![]).unwrap();

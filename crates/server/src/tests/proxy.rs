@@ -31,7 +31,7 @@ async fn proxy(upstream: &str, rules: Option<&str>) -> Proxy {
     Proxy::start(ProxyConfig { faults, ..ProxyConfig::before(upstream.parse().unwrap()) }).await.unwrap()
 }
 
-/// An impatient proxy before a store that reads `reads` bytes of each request, answers this, and no more. It closes
+/// A proxy with a short idle timeout before a store that reads `reads` bytes of each request, answers this, and no more. It closes
 /// no connection.
 async fn before_silence(reads: usize, answer: &'static str) -> (Proxy, Client) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -45,7 +45,7 @@ async fn before_silence(reads: usize, answer: &'static str) -> (Proxy, Client) {
             open.push(connection);
         }
     });
-    let config = ProxyConfig { patience: Duration::from_millis(300), ..ProxyConfig::before(upstream) };
+    let config = ProxyConfig { idle_timeout: Duration::from_millis(300), ..ProxyConfig::before(upstream) };
     let proxy = Proxy::start(config).await.unwrap();
     let keys = super::Credentials { access_key: "key".to_owned(), secret_key: "secret".to_owned() };
     let client = sdk_at(&proxy.endpoint(), &keys);
@@ -81,7 +81,7 @@ async fn a_slow_upload_that_goes_on_is_no_timeout() {
     let upstream = s.server.endpoint().parse().unwrap();
     let rules = "[[rule]]\nmethod = 'PUT'\naction = 'bandwidth'\nbytes_per_second = 1000000";
     let proxy = Proxy::start(ProxyConfig {
-        patience: Duration::from_secs(2),
+        idle_timeout: Duration::from_secs(2),
         faults: Some(Faults::parse(rules).unwrap()),
         ..ProxyConfig::before(upstream)
     });

@@ -11,17 +11,16 @@ use tempfile::TempDir;
 use super::{BUCKET, unlimited};
 use crate::budget::Piece;
 use crate::files::Files;
-use crate::memory::Memory;
 use crate::multipart::Uploads;
 use crate::service::Service;
-use crate::store::{Conditions, Store, StoreError};
+use crate::store::{Conditions, Found, Store, StoreError};
 
 fn stores() -> Vec<(Store, Option<TempDir>)> {
     let dir = TempDir::new().unwrap();
     let (files, found) = Files::open(dir.path().to_owned()).unwrap();
     let stores = vec![
-        (Store::new(Memory(unlimited()), unlimited()), None),
-        (Store::with_objects(files, found, unlimited()), Some(dir)),
+        (Store::new(None, Found::default(), unlimited()), None),
+        (Store::new(Some(files), found, unlimited()), Some(dir)),
     ];
     for (store, _) in &stores {
         store.create_bucket(BUCKET).unwrap();
