@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 use common::streams::*;
 use common::{TestStore, fresh_path, is_set_up};
 use s3mq_queue::{Consumer, ConsumerOptions, Received};
-use s3mq_server::{Faults, Proxy, ProxyConfig};
+use s3mq_server::{Config, Faults, Server};
 
 /// Runs Python with `deltalake`; `None` where that isn't set up. The script gets the table's URI and the
 /// storage options as `uri` and `options`.
@@ -298,8 +298,8 @@ async fn a_table_that_python_compacts_and_vacuums_while_it_streams_loses_nothing
                  [[rule]]\nmethod = ['GET', 'PUT']\nprobability = 0.03\naction = 'status'\nstatus = 503\n\
                  [[rule]]\nmethod = 'GET'\nprobability = 0.03\naction = 'reset'";
     let faults = Some(Faults::parse(rules).unwrap());
-    let config = ProxyConfig { faults, ..ProxyConfig::before(bare.parse().unwrap()) };
-    let proxy = Proxy::start(config).await.unwrap();
+    let config = Config { faults, ..Config::proxy(bare.parse().unwrap()) };
+    let proxy = Server::start(config).await.unwrap();
     is_compacted_and_vacuumed_while_streaming(store, &proxy.endpoint()).await;
     assert!(proxy.fault_counts().iter().all(|rule| rule.fired > 0), "{:?}", proxy.fault_counts());
 }

@@ -12,7 +12,7 @@ use super::storage::variable;
 use super::store_model::ModelArgs;
 use crate::console::{say, say_faults};
 use crate::exit::Exit;
-use s3mq_server::{Config, Credentials, Limits, Proxy, ProxyConfig, Server, Upstream};
+use s3mq_server::{Config, Credentials, Limits, Server, Upstream};
 
 /// Run the embedded S3 server alone
 ///
@@ -62,91 +62,80 @@ pub(super) struct Args {
 const BUCKET: &str = "s3mq";
 
 pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
-    match args.proxy.clone() {
-        Some(upstream) => proxy(args, upstream).await,
-        None => store(args).await,
-    }
-}
-
-async fn proxy(args: Args, upstream: Upstream) -> Result<Exit, Failure> {
-    let its_own = [
-        ("--data-dir", args.data_dir.is_some()),
-        ("--bucket", args.bucket.is_some()),
-        ("--max-memory-mib", args.max_memory_mib.is_some()),
-    ];
-    let given: Vec<_> = its_own.into_iter().filter_map(|(flag, given)| given.then_some(flag)).collect();
-    if !given.is_empty() {
-        return Err(Failure::usage(format!(
-            "{} together with --proxy: a proxy keeps nothing, and has the buckets of the store behind it",
-            given.join(" and ")
-        )));
-    }
-    if args.model.model()?.is_some() {
-        return Err(Failure::usage(
-            "--store-model does not go with --proxy: the store behind it has its own times",
-        ));
-    }
-    let faults = args.faults.before_another_store()?;
-    let stop = signals::watch(args.exit_on_stdin_eof)?;
-    let config = ProxyConfig { listen: args.listen, faults, ..ProxyConfig::before(upstream.clone()) };
-    let proxy = Proxy::start(config).await?;
-    say(&format!("# proxy at {}, until Ctrl-C; bucket and keys are those of {upstream}", proxy.endpoint()));
-    say_injected(&args.faults);
-    say(&format!("export MINIO_S3_ENDPOINT={}", proxy.endpoint()));
-    stop.cancelled().await;
-    say_faults("# ", &fired(proxy.fault_counts()));
-    proxy.shutdown().await;
-    Ok(Exit::Interrupted)
-}
-
-async fn store(args: Args) -> Result<Exit, Failure> {
-    let bucket = args.bucket.unwrap_or_else(|| BUCKET.to_owned());
-    let model = args.model.model()?;
-    let modelled = model.as_ref().map(|model| model.name().to_owned());
-    let faults = args.faults.faults()?;
-    let credentials = match (variable("S3MQ_SERVE_ACCESS_KEY"), variable("S3MQ_SERVE_SECRET_KEY")) {
-        (Some(access_key), Some(secret_key)) => Some(Credentials { access_key, secret_key }),
-        (None, None) => None,
-        _ => {
-            return Err(Failure::usage(
-                "set both S3MQ_SERVE_ACCESS_KEY and S3MQ_SERVE_SECRET_KEY, or neither",
-            ));
-        }
+    let bucket = args.bucket.clone().unwrap_or_else(|| BUCKET.to_owned());
+    let config = match args.proxy.clone() {
+        Some(upstream) => args.proxy_config(upstream)?,
+        None => args.store_config(&bucket)?,
     };
-    let mut limits = Limits { max_object_bytes: args.max_object_mib << 20, ..Limits::default() };
-    if let Some(mib) = args.max_memory_mib {
-        limits.max_memory_bytes = mib << 20;
-    }
+    let modelled = config.model.as_ref().map(|model| model.name().to_owned());
     let stop = signals::watch(args.exit_on_stdin_eof)?;
-    let server = Server::start(Config {
-        listen: args.listen,
-        data_dir: args.data_dir,
-        buckets: vec![bucket.clone()],
-        credentials,
-        model,
-        faults,
-        limits,
-    })
-    .await?;
-    let keys = server.credentials();
-    say(&format!("# S3 server at {}, until Ctrl-C; reach it with", server.endpoint()));
+    let server = Server::start(config).await?;
+    let endpoint = server.endpoint();
+    match &args.proxy {
+        Some(upstream) => {
+            say(&format!("# proxy at {endpoint}, until Ctrl-C; bucket and keys are those of {upstream}"));
+        }
+        None => say(&format!("# S3 server at {endpoint}, until Ctrl-C; reach it with")),
+    }
     if let Some(name) = modelled {
         say(&format!("# its times are modelled: {name}"));
     }
-    say_injected(&args.faults);
-    say(&format!("export MINIO_S3_ENDPOINT={}", server.endpoint()));
-    say(&format!("export MINIO_S3_BUCKET={bucket}"));
-    say(&format!("export MINIO_S3_ACCESS_KEY={}", keys.access_key));
-    say(&format!("export MINIO_S3_SECRET_ACCESS_KEY={}", keys.secret_key));
+    let faults = args.faults.name();
+    if !faults.is_empty() {
+        say(&format!("# faults injected: {faults}"));
+    }
+    say(&format!("export MINIO_S3_ENDPOINT={endpoint}"));
+    if args.proxy.is_none() {
+        let keys = server.credentials();
+        say(&format!("export MINIO_S3_BUCKET={bucket}"));
+        say(&format!("export MINIO_S3_ACCESS_KEY={}", keys.access_key));
+        say(&format!("export MINIO_S3_SECRET_ACCESS_KEY={}", keys.secret_key));
+    }
     stop.cancelled().await;
     say_faults("# ", &fired(server.fault_counts()));
     server.shutdown().await;
     Ok(Exit::Interrupted)
 }
 
-fn say_injected(faults: &FaultArgs) {
-    let name = faults.name();
-    if !name.is_empty() {
-        say(&format!("# faults injected: {name}"));
+impl Args {
+    fn proxy_config(&self, upstream: Upstream) -> Result<Config, Failure> {
+        let its_own = [
+            ("--data-dir", self.data_dir.is_some()),
+            ("--bucket", self.bucket.is_some()),
+            ("--max-memory-mib", self.max_memory_mib.is_some()),
+        ];
+        let given: Vec<_> = its_own.into_iter().filter_map(|(flag, given)| given.then_some(flag)).collect();
+        if !given.is_empty() {
+            return Err(Failure::usage(format!(
+                "{} together with --proxy: a proxy keeps nothing, and has the buckets of the store behind it",
+                given.join(" and ")
+            )));
+        }
+        if self.model.model()?.is_some() {
+            return Err(Failure::usage(
+                "--store-model does not go with --proxy: the store behind it has its own times",
+            ));
+        }
+        let faults = self.faults.before_another_store()?;
+        Ok(Config { listen: self.listen, faults, ..Config::proxy(upstream) })
+    }
+
+    fn store_config(&self, bucket: &str) -> Result<Config, Failure> {
+        let (model, faults) = (self.model.model()?, self.faults.faults()?);
+        let credentials = match (variable("S3MQ_SERVE_ACCESS_KEY"), variable("S3MQ_SERVE_SECRET_KEY")) {
+            (Some(access_key), Some(secret_key)) => Some(Credentials { access_key, secret_key }),
+            (None, None) => None,
+            _ => {
+                return Err(Failure::usage(
+                    "set both S3MQ_SERVE_ACCESS_KEY and S3MQ_SERVE_SECRET_KEY, or neither",
+                ));
+            }
+        };
+        let mut limits = Limits { max_object_bytes: self.max_object_mib << 20, ..Limits::default() };
+        if let Some(mib) = self.max_memory_mib {
+            limits.max_memory_bytes = mib << 20;
+        }
+        let (listen, data_dir) = (self.listen, self.data_dir.clone());
+        Ok(Config { listen, data_dir, credentials, model, faults, limits, ..Config::in_memory(bucket) })
     }
 }

@@ -163,13 +163,6 @@ impl Running {
         self.child.id()
     }
 
-    /// Has the embedded store delay the requests that a fault rule matches, which must name `delay_ms` too.
-    pub(crate) fn delaying(self, rule: &str) -> Self {
-        let file = self.path("faults.toml");
-        fs::write(&file, format!("[[rule]]\naction = 'delay'\n{rule}")).unwrap();
-        self.arg("--faults").arg(file)
-    }
-
     /// A file in its directory.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
@@ -328,13 +321,6 @@ impl Finished {
         let found = self.stdout.lines().rev().find_map(|line| event(line, name));
         self.check(found.is_some(), format_args!("no event `{name}`"));
         found.unwrap()
-    }
-
-    /// Has the embedded store delay the requests that a fault rule matches, which must name `delay_ms` too.
-    pub(crate) fn delaying(self, rule: &str) -> Self {
-        let file = self.path("faults.toml");
-        fs::write(&file, format!("[[rule]]\naction = 'delay'\n{rule}")).unwrap();
-        self.arg("--faults").arg(file)
     }
 
     /// A file in its directory.

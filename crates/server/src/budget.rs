@@ -11,7 +11,6 @@ use bytes::Bytes;
 /// What an entry of an index takes beside its strings, rounded up.
 pub(super) const ENTRY_BYTES: u64 = 1024;
 
-/// The limit, and how much of it is taken.
 #[derive(Debug)]
 pub(super) struct Budget {
     max_bytes: u64,
@@ -23,10 +22,7 @@ impl Budget {
         Arc::new(Self { max_bytes, held: AtomicU64::new(0) })
     }
 
-    /// Sets bytes aside.
-    ///
-    /// # Errors
-    /// [`io::ErrorKind::StorageFull`], as a full disk gives it, where there are not so many left.
+    /// Sets bytes aside; [`io::ErrorKind::StorageFull`], as a full disk gives it, if there are not so many left.
     pub(super) fn take(self: &Arc<Self>, bytes: u64) -> io::Result<Held> {
         let mut held = Held { budget: self.clone(), bytes: 0 };
         held.grow(bytes)?;
@@ -42,10 +38,7 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Sets more aside.
-    ///
-    /// # Errors
-    /// As [`Budget::take`]; then it is as large as before.
+    /// Sets more aside, as [`Budget::take`] does; after an error it is as large as before.
     pub(super) fn grow(&mut self, bytes: u64) -> io::Result<()> {
         let max_bytes = self.budget.max_bytes;
         let room = |held: u64| held.checked_add(bytes).filter(|held| *held <= max_bytes);

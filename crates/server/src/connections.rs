@@ -36,7 +36,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Of a request's line and headers. S3 allows keys of 1 KiB and 2 KiB of an object's own headers.
 const MAX_HEADER_BYTES: usize = 64 << 10;
 
-/// Who does the work of a request.
 #[derive(Clone)]
 pub(super) enum Worker {
     /// This server's own store.
@@ -45,7 +44,6 @@ pub(super) enum Worker {
     Other(Arc<Forwarder>),
 }
 
-/// What is done with a request, the same on all connections.
 pub(super) struct Work {
     pub(super) worker: Worker,
     pub(super) model: Option<Pacer>,
@@ -57,7 +55,7 @@ pub(super) struct Work {
 /// Serves until the sender of `stopped` is dropped or used. No connection outlives the returned
 /// future, not even where that is dropped halfway.
 pub(super) async fn serve(listener: TcpListener, work: Work, mut stopped: oneshot::Receiver<()>) {
-    let name = Name::of(&work);
+    let injected: Arc<str> = work.injected().into();
     let work = Arc::new(work);
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
@@ -65,7 +63,7 @@ pub(super) async fn serve(listener: TcpListener, work: Work, mut stopped: onesho
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    let connection = graceful.watch(connect(stream, work.clone(), name.clone()));
+                    let connection = graceful.watch(connect(stream, work.clone(), Arc::clone(&injected)));
                     connections.spawn(async move {
                         // A client that went away is its own affair.
                         if let Err(error) = connection.await {
@@ -90,7 +88,11 @@ pub(super) async fn serve(listener: TcpListener, work: Work, mut stopped: onesho
     connections.shutdown().await;
 }
 
-fn connect(stream: TcpStream, work: Arc<Work>, name: Name) -> http1::Connection<TokioIo<Socket>, Served> {
+fn connect(
+    stream: TcpStream,
+    work: Arc<Work>,
+    injected: Arc<str>,
+) -> http1::Connection<TokioIo<Socket>, Served> {
     // With Nagle's algorithm a small answer waits some 40 ms for the client's delayed acknowledgement.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::warn!("cannot set TCP_NODELAY, small requests will be slow: {error}");
@@ -101,45 +103,22 @@ fn connect(stream: TcpStream, work: Arc<Work>, name: Name) -> http1::Connection<
         .max_header_size(MAX_HEADER_BYTES)
         .timer(TokioTimer::new())
         .header_read_timeout(work.idle_timeout)
-        .serve_connection(TokioIo::new(socket), Served { work, name, link })
+        .serve_connection(TokioIo::new(socket), Served { work, injected, link })
 }
 
-/// The server's name with what is injected, as in `s3mq/0.1.0 (modelled: s3-express)`. A proxy adds that to the name of
-/// the store behind it.
-#[derive(Clone)]
-struct Name {
-    own: HeaderValue,
-    /// Empty where nothing is injected.
-    injected: Arc<str>,
-}
-
-impl Name {
-    fn of(work: &Work) -> Self {
-        let model = work.model.as_ref().map(|model| format!("modelled: {}", model.name()));
-        let faults = work.faults.as_ref().map(|_| "faults injected".to_owned());
-        let notes: Vec<_> = model.into_iter().chain(faults).collect();
-        let injected = if notes.is_empty() { String::new() } else { format!(" ({})", notes.join("; ")) };
-        let own = HeaderValue::try_from(format!("{NAME}{injected}"));
-        Self { own: own.unwrap_or(HeaderValue::from_static(NAME)), injected: injected.into() }
-    }
-
-    fn put_on(self, headers: &mut HeaderMap) {
-        let name = match headers.get(SERVER) {
-            None => self.own,
-            Some(other) => {
-                let name = [other.as_bytes(), self.injected.as_bytes()].concat();
-                HeaderValue::try_from(name).unwrap_or(self.own)
-            }
-        };
+/// Adds what is injected to the name of the server, or of the store behind a proxy, as in
+/// `s3mq/0.1.0 (modelled: s3-express)`.
+fn name(headers: &mut HeaderMap, injected: &str) {
+    let server = headers.get(SERVER).map_or(NAME.as_bytes(), HeaderValue::as_bytes);
+    if let Ok(name) = HeaderValue::try_from([server, injected.as_bytes()].concat()) {
         headers.insert(SERVER, name);
     }
 }
 
-/// The service as one connection has it.
 #[derive(Clone)]
 struct Served {
     work: Arc<Work>,
-    name: Name,
+    injected: Arc<str>,
     /// Where there are faults.
     link: Option<Arc<Link>>,
 }
@@ -150,7 +129,7 @@ impl Service<Request<Incoming>> for Served {
     type Future = BoxFuture<'static, Result<HttpResponse, HttpError>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let Self { work, name, link } = self.clone();
+        let Self { work, injected, link } = self.clone();
         Box::pin(async move {
             let request = request.map(|body| idle_timeout::limited(body, work.idle_timeout));
             let mut response = match (&work.faults, link) {
@@ -159,13 +138,21 @@ impl Service<Request<Incoming>> for Served {
                 }
                 _ => work.answer(request).await?,
             };
-            name.put_on(response.headers_mut());
+            name(response.headers_mut(), &injected);
             Ok(response)
         })
     }
 }
 
 impl Work {
+    /// What is injected; empty if nothing is.
+    fn injected(&self) -> String {
+        let model = self.model.as_ref().map(|model| format!("modelled: {}", model.name()));
+        let faults = self.faults.as_ref().map(|_| "faults injected".to_owned());
+        let notes: Vec<_> = model.into_iter().chain(faults).collect();
+        if notes.is_empty() { String::new() } else { format!(" ({})", notes.join("; ")) }
+    }
+
     async fn answer(&self, request: Request<Body>) -> Result<HttpResponse, HttpError> {
         let work = |request: Request<Body>| async {
             match &self.worker {

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use rand::Rng;
-use rand::distr::Alphanumeric;
+use rand::distr::{Alphanumeric, SampleString};
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::{S3Result, s3_error};
 
@@ -19,11 +18,8 @@ pub struct Credentials {
 impl Credentials {
     /// Draws a pair nobody can guess, from the thread's cryptographic generator.
     pub(super) fn random() -> Self {
-        let mut rng = rand::rng();
-        let access_key = std::iter::repeat_with(|| rng.random_range(b'A'..=b'Z')).take(16);
-        let access_key = access_key.map(char::from).collect();
-        let secret_key = rng.sample_iter(Alphanumeric).take(40).map(char::from).collect();
-        Self { access_key, secret_key }
+        let draw = |length| Alphanumeric.sample_string(&mut rand::rng(), length);
+        Self { access_key: draw(16), secret_key: draw(40) }
     }
 }
 
@@ -33,8 +29,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// Looks a secret up for `s3s`. Its own `SimpleAuth` answers an unknown key with `NotSignedUp`,
-/// which clients do not know; S3 says `InvalidAccessKeyId`.
+/// Looks a secret up for `s3s`, whose `SimpleAuth` answers an unknown key unlike S3.
 pub(super) struct OnePair(pub(super) Credentials);
 
 #[async_trait::async_trait]

@@ -6,9 +6,9 @@
 //! buckets/{bucket}/{sequence}  one write: a line of JSON (key, ETag, size, ...), then the bytes
 //! ```
 //!
-//! A file is written under `tmp/` and renamed once its conditions hold, so that every file in a bucket is whole. Nothing
-//! is fsynced. No key becomes part of a path, so that `../x`, or `a` beside `a/b`, are keys like any other. Of two files
-//! of one key (a server was killed between publishing one and removing the other) the higher number is the later.
+//! A file is renamed once its conditions hold, so that every file in a bucket is whole. Nothing is fsynced. No key becomes
+//! part of a path: `../x`, or `a` beside `a/b`, are keys like any other. Of two files of one key (a server was killed
+//! between publishing one and removing the other) the higher number is the later.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -40,7 +40,6 @@ const MAX_HEADER_BYTES: u64 = 1 << 20;
 
 const FORMAT: u32 = 1;
 
-/// The store on disk.
 pub(super) struct Files {
     tmp: PathBuf,
     buckets: PathBuf,
@@ -61,16 +60,16 @@ struct Header<K> {
 impl Files {
     /// Opens a directory, creating it where absent, and reads which objects it holds.
     pub(super) fn open(root: PathBuf) -> Result<(Self, Found), ServerError> {
-        let failed = |source| ServerError::DataDir { path: root.clone(), source };
+        let failed = |source| ServerError::DataDir(root.clone(), source);
         let (tmp, buckets, lock_file) = (root.join("tmp"), root.join("buckets"), root.join("s3mq.lock"));
         fs::create_dir_all(&root).map_err(failed)?;
         let is_empty = fs::read_dir(&root).map_err(failed)?.next().is_none();
         if !is_empty && !lock_file.exists() {
-            return Err(ServerError::NotADataDir { path: root });
+            return Err(ServerError::NotADataDir(root));
         }
         let lock = File::options().create(true).append(true).open(&lock_file).map_err(failed)?;
         lock.try_lock().map_err(|error| match error {
-            TryLockError::WouldBlock => ServerError::DataDirInUse { path: root.clone() },
+            TryLockError::WouldBlock => ServerError::DataDirInUse(root.clone()),
             TryLockError::Error(source) => failed(source),
         })?;
         fs::create_dir_all(&tmp).map_err(failed)?;
@@ -115,7 +114,6 @@ impl Files {
 /// A file that is not published. Dropped, it is gone.
 pub(super) struct StagedFile {
     path: PathBuf,
-    /// The directory it is going to.
     bucket: PathBuf,
     offset: u64,
 }
@@ -136,7 +134,6 @@ impl Drop for StagedFile {
     }
 }
 
-/// The file of an object.
 pub(super) struct ObjectFile {
     path: PathBuf,
     /// Where its object begins.
@@ -157,7 +154,7 @@ impl ObjectFile {
         if whole {
             return Ok(StreamingBlob::from(Body::from(first)));
         }
-        // The open file stays whole even where the object is removed or replaced meanwhile.
+        // The open file stays whole if the object is removed or replaced meanwhile.
         let rest = stream::try_unfold((Arc::new(file), rest), |(file, rest)| async move {
             if rest.is_empty() {
                 return Ok(None);
@@ -187,7 +184,6 @@ fn read_chunk(file: &File, range: &Range<u64>) -> io::Result<Bytes> {
     Ok(chunk.into())
 }
 
-/// Reads which objects there are.
 fn find(buckets: &Path) -> io::Result<Found> {
     let mut found = Found::default();
     for entry in fs::read_dir(buckets)? {

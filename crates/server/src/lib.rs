@@ -2,7 +2,6 @@
 //! What it guarantees and what it leaves out: `README.md` of this crate.
 
 mod blob;
-mod buckets;
 mod budget;
 mod connections;
 mod credentials;
@@ -35,6 +34,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use s3s::S3Error;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -45,7 +45,7 @@ use faults::Injector;
 use files::Files;
 use model::Pacer;
 use proxy::Forwarder;
-use store::{Store, StoreError};
+use store::Store;
 
 /// What a server listens on and where it keeps its objects.
 #[derive(Debug, Clone)]
@@ -56,6 +56,8 @@ pub struct Config {
     pub data_dir: Option<PathBuf>,
     /// Buckets that exist once the server has started.
     pub buckets: Vec<String>,
+    /// The store behind a proxy. A proxy has no objects, buckets, keys and model of its own.
+    pub upstream: Option<Upstream>,
     /// The one key pair the server accepts; `None` draws one at random.
     pub credentials: Option<Credentials>,
     /// The store whose times requests take; `None` is this server itself.
@@ -66,7 +68,7 @@ pub struct Config {
     pub limits: Limits,
 }
 
-/// What a client may ask of a server, so that none can fill its memory or hold it for ever.
+/// Limits for clients, so that none can fill the memory or hold a connection for ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Of an object, and of all parts of an upload together, in bytes. More is refused before it is held.
@@ -106,141 +108,62 @@ impl Config {
             listen: (Ipv4Addr::LOCALHOST, 0).into(),
             data_dir: None,
             buckets: vec![bucket.to_owned()],
+            upstream: None,
             credentials: None,
             model: None,
             faults: None,
             limits: Limits::default(),
         }
     }
+
+    /// A proxy on a free loopback port, without faults.
+    pub fn proxy(upstream: Upstream) -> Self {
+        Self { upstream: Some(upstream), buckets: Vec::new(), ..Self::in_memory("") }
+    }
 }
 
-/// A running server. Dropping it stops it too, without waiting for that.
+/// A running server or proxy. Dropping it stops it too, without waiting for that.
 #[derive(Debug)]
 pub struct Server {
-    credentials: Credentials,
-    running: Running,
-}
-
-impl Server {
-    /// Starts a server that is bound and accepting when this returns.
-    pub async fn start(config: Config) -> Result<Self, ServerError> {
-        if let Some(name) = config.buckets.iter().find(|name| !s3s::path::check_bucket_name(name)) {
-            return Err(ServerError::InvalidBucket { name: name.clone() });
-        }
-        let listener = bind(config.listen).await?;
-        let budget = Budget::new(config.limits.max_memory_bytes);
-        let store = open(config.data_dir, &config.buckets, budget)?;
-        let credentials = config.credentials.unwrap_or_else(Credentials::random);
-        let worker = Worker::Own(service::build(store, credentials.clone(), config.limits.max_object_bytes));
-        let work = Work {
-            worker,
-            model: config.model.map(Pacer::new),
-            faults: config.faults.map(Injector::new).map(Arc::new),
-            idle_timeout: config.limits.idle_timeout,
-        };
-        Ok(Self { credentials, running: Running::start(listener, work)? })
-    }
-
-    /// The URL for a client on this host.
-    pub fn endpoint(&self) -> String {
-        self.running.endpoint()
-    }
-
-    /// The key pair it accepts.
-    pub fn credentials(&self) -> &Credentials {
-        &self.credentials
-    }
-
-    /// How often each fault rule matched and fired so far, in the order of the file.
-    pub fn fault_counts(&self) -> Vec<FaultCount> {
-        self.running.fault_counts()
-    }
-
-    /// Stops accepting, lets requests in flight finish for a second, and ends.
-    pub async fn shutdown(self) {
-        self.running.shutdown().await;
-    }
-}
-
-/// What a proxy listens on and what it is in front of.
-#[derive(Debug, Clone)]
-pub struct ProxyConfig {
-    /// Address to listen on; port 0 takes any free one.
-    pub listen: SocketAddr,
-    /// The store behind it.
-    pub upstream: Upstream,
-    /// The faults that are injected.
-    pub faults: Option<Faults>,
-    /// As [`Limits::idle_timeout`]. An idle store has its answer ended, or a 504 in place of it.
-    pub idle_timeout: Duration,
-}
-
-impl ProxyConfig {
-    /// On a free loopback port, without faults, with the idle timeout of a server.
-    pub fn before(upstream: Upstream) -> Self {
-        Self {
-            listen: (Ipv4Addr::LOCALHOST, 0).into(),
-            upstream,
-            faults: None,
-            idle_timeout: Limits::default().idle_timeout,
-        }
-    }
-}
-
-/// A running proxy: another store, with its buckets and keys, and with faults. Dropping it stops it too.
-#[derive(Debug)]
-pub struct Proxy(Running);
-
-impl Proxy {
-    /// Starts a proxy that is accepting when this returns. It sends nothing to the store by itself.
-    pub async fn start(config: ProxyConfig) -> Result<Self, ServerError> {
-        let listener = bind(config.listen).await?;
-        let worker = Worker::Other(Arc::new(Forwarder::new(config.upstream, config.idle_timeout)));
-        let work = Work {
-            worker,
-            model: None,
-            faults: config.faults.map(Injector::new).map(Arc::new),
-            idle_timeout: config.idle_timeout,
-        };
-        Ok(Self(Running::start(listener, work)?))
-    }
-
-    /// The URL for a client on this host.
-    pub fn endpoint(&self) -> String {
-        self.0.endpoint()
-    }
-
-    /// How often each fault rule matched and fired so far, in the order of the file.
-    pub fn fault_counts(&self) -> Vec<FaultCount> {
-        self.0.fault_counts()
-    }
-
-    /// Stops accepting, lets requests in flight finish for a second, and ends.
-    pub async fn shutdown(self) {
-        self.0.shutdown().await;
-    }
-}
-
-/// What a server and a proxy have in common.
-#[derive(Debug)]
-struct Running {
     address: SocketAddr,
+    credentials: Credentials,
     faults: Option<Arc<Injector>>,
     stop: oneshot::Sender<()>,
     accepting: JoinHandle<()>,
 }
 
-impl Running {
-    fn start(listener: TcpListener, work: Work) -> Result<Self, ServerError> {
-        let address =
-            listener.local_addr().map_err(|error| ServerError::Start { reason: error.to_string() })?;
-        let faults = work.faults.clone();
+impl Server {
+    /// Starts a server that is bound and accepting when this returns. A proxy sends nothing to its store by itself.
+    pub async fn start(config: Config) -> Result<Self, ServerError> {
+        if let Some(name) = config.buckets.iter().find(|name| !s3s::path::check_bucket_name(name)) {
+            return Err(ServerError::InvalidBucket(name.clone()));
+        }
+        let listener = bind(config.listen).await?;
+        let address = listener.local_addr().map_err(|error| ServerError::Listen(config.listen, error))?;
+        let credentials = config.credentials.unwrap_or_else(Credentials::random);
+        let limits = config.limits;
+        let worker = match config.upstream {
+            Some(upstream) => Worker::Other(Arc::new(Forwarder::new(upstream, limits.idle_timeout))),
+            None => {
+                let budget = Budget::new(limits.max_memory_bytes);
+                let store = open(config.data_dir, &config.buckets, budget)?;
+                Worker::Own(service::build(store, credentials.clone(), limits.max_object_bytes))
+            }
+        };
+        let faults = config.faults.map(Injector::new).map(Arc::new);
         let (stop, stopped) = oneshot::channel();
+        let work = Work {
+            worker,
+            model: config.model.map(Pacer::new),
+            faults: faults.clone(),
+            idle_timeout: limits.idle_timeout,
+        };
         let accepting = tokio::spawn(connections::serve(listener, work, stopped));
-        Ok(Self { address, faults, stop, accepting })
+        Ok(Self { address, credentials, faults, stop, accepting })
     }
 
-    fn endpoint(&self) -> String {
+    /// The URL for a client on this host.
+    pub fn endpoint(&self) -> String {
         // Not every system connects to the unspecified address.
         let ip = match self.address.ip() {
             IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -250,11 +173,18 @@ impl Running {
         format!("http://{}", SocketAddr::new(ip, self.address.port()))
     }
 
-    fn fault_counts(&self) -> Vec<FaultCount> {
+    /// The key pair it accepts; of no meaning for a proxy, whose store has its own.
+    pub fn credentials(&self) -> &Credentials {
+        &self.credentials
+    }
+
+    /// How often each fault rule matched and fired so far, in the order of the file.
+    pub fn fault_counts(&self) -> Vec<FaultCount> {
         self.faults.as_ref().map(|faults| faults.counts()).unwrap_or_default()
     }
 
-    async fn shutdown(self) {
+    /// Stops accepting, lets requests in flight finish for a second, and ends.
+    pub async fn shutdown(self) {
         drop(self.stop);
         if let Err(panic) = self.accepting.await {
             tracing::error!("the embedded S3 server ended abnormally: {panic}");
@@ -264,8 +194,8 @@ impl Running {
 
 async fn bind(address: SocketAddr) -> Result<TcpListener, ServerError> {
     TcpListener::bind(address).await.map_err(|source| match source.kind() {
-        std::io::ErrorKind::AddrInUse => ServerError::AddressInUse { address },
-        _ => ServerError::Listen { address, source },
+        std::io::ErrorKind::AddrInUse => ServerError::AddressInUse(address),
+        _ => ServerError::Listen(address, source),
     })
 }
 
@@ -273,11 +203,9 @@ fn open(data_dir: Option<PathBuf>, buckets: &[String], budget: Arc<Budget>) -> R
     let (files, found) = data_dir.map(Files::open).transpose()?.unzip();
     let store = Store::new(files, found.unwrap_or_default(), budget);
     for name in buckets {
-        match store.create_bucket(name) {
-            Ok(()) | Err(StoreError::BucketExists) => {}
-            Err(source) => {
-                return Err(ServerError::CreateBucket { name: name.clone(), reason: source.to_string() });
-            }
+        if store.bucket(name).is_err() {
+            let failed = |error: S3Error| ServerError::CreateBucket(name.clone(), error.to_string());
+            store.create_bucket(name).map_err(failed)?;
         }
     }
     Ok(store)

@@ -1,23 +1,23 @@
-//! Pages of a sorted listing: prefix, delimiter, where to begin, how many.
-//!
-//! A page costs what it shows, not what the bucket holds: a group of keys that the delimiter folds
-//! into one common prefix is stepped over by one search, however many keys it has.
+//! Pages of a sorted listing. A page costs what it shows, not what the bucket holds: a group of keys that the delimiter
+//! folds into one common prefix is stepped over by one search.
 
 use std::ops::Bound;
 use std::sync::Arc;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use s3s::dto::{CommonPrefix, EncodingType, Object, ObjectStorageClass, Timestamp};
+use s3s::{S3Result, s3_error};
 
-use super::blob::Object;
+use super::blob;
+use super::objects::etag;
 use super::store::Objects;
 
-/// The most a page shows, as in S3.
-pub(super) const MAX_KEYS: usize = 1000;
+/// How many keys a page shows, as in S3.
+const MAX_KEYS: usize = 1000;
 
 /// What S3 leaves as it is under `encoding-type=url`.
 const SHOWN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'_').remove(b'.').remove(b'*');
 
-/// What to list.
 #[derive(Debug)]
 pub(super) struct Query<'a> {
     pub(super) prefix: &'a str,
@@ -35,15 +35,13 @@ pub(super) enum Position {
     Prefix(String),
 }
 
-/// One page.
 pub(super) struct Page {
-    pub(super) objects: Vec<(String, Arc<Object>)>,
+    pub(super) objects: Vec<(String, Arc<blob::Object>)>,
     pub(super) prefixes: Vec<String>,
     /// Where the next page begins, if there is one.
     pub(super) next: Option<Position>,
 }
 
-/// Lists a page.
 pub(super) fn page(all: &Objects, query: &Query<'_>) -> Page {
     let mut page = Page { objects: Vec::new(), prefixes: Vec::new(), next: None };
     let Some(mut from) = begin(query) else { return page };
@@ -88,8 +86,7 @@ fn as_str(bound: &Bound<String>) -> Bound<&str> {
     bound.as_ref().map(String::as_str)
 }
 
-/// The least string above all strings with this prefix: its last character replaced by the next
-/// one (the order of UTF-8's bytes is that of the characters). `None` where there is none.
+/// The least string above all strings with this prefix, if any: its last character replaced by the next.
 fn past(prefix: &str) -> Option<String> {
     let mut past = prefix.to_owned();
     while let Some(last) = past.pop() {
@@ -111,7 +108,6 @@ impl Position {
         }
     }
 
-    /// Reads a token.
     pub(super) fn from_token(token: &str) -> Option<Self> {
         let (kind, position) = token.split_at_checked(1)?;
         let position = percent_decode_str(position).decode_utf8().ok()?.into_owned();
@@ -135,4 +131,31 @@ impl Position {
 /// A name as a listing shows it: a client asks for URL encoding since XML cannot hold every key.
 pub(super) fn shown(name: String, url: bool) -> String {
     if url { utf8_percent_encode(&name, SHOWN).to_string() } else { name }
+}
+
+/// How many keys a page may show.
+pub(super) fn max_keys(asked: Option<i32>) -> S3Result<usize> {
+    match asked.map(usize::try_from) {
+        None => Ok(MAX_KEYS),
+        Some(Ok(count)) => Ok(count.min(MAX_KEYS)),
+        Some(Err(_)) => Err(s3_error!(InvalidArgument, "max-keys must not be negative.")),
+    }
+}
+
+pub(super) fn is_url(encoding: &Option<EncodingType>) -> bool {
+    encoding.as_ref().is_some_and(|encoding| encoding.as_str() == EncodingType::URL)
+}
+
+/// A page as an answer has it.
+pub(super) fn rows(page: Page, url: bool) -> (Vec<Object>, Vec<CommonPrefix>) {
+    let prefix = |prefix| CommonPrefix { prefix: Some(shown(prefix, url)) };
+    let object = |(key, object): (String, Arc<blob::Object>)| Object {
+        key: Some(shown(key, url)),
+        e_tag: Some(etag(&object.about)),
+        size: Some(object.about.size as i64),
+        last_modified: Some(Timestamp::from(object.about.modified)),
+        storage_class: Some(ObjectStorageClass::from_static(ObjectStorageClass::STANDARD)),
+        ..Object::default()
+    };
+    (page.objects.into_iter().map(object).collect(), page.prefixes.into_iter().map(prefix).collect())
 }

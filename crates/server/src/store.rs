@@ -14,7 +14,7 @@ use std::time::SystemTime;
 use http::StatusCode;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use s3s::dto::{ETag, ETagCondition};
-use s3s::{S3Error, S3ErrorCode, s3_error};
+use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
 use uuid::Uuid;
 
 use super::blob::{About, Attributes, Blob, Object, now};
@@ -26,20 +26,17 @@ const STRIPES: usize = 64;
 /// The sorted objects of a bucket.
 pub(super) type Objects = BTreeMap<String, Arc<Object>>;
 
-/// The server's buckets and objects.
 pub(super) struct Store {
     buckets: RwLock<BTreeMap<String, Arc<Bucket>>>,
     stripes: [Mutex<()>; STRIPES],
     hasher: RandomState,
-    /// The sequence of the latest write.
+    /// That of the latest write.
     sequence: AtomicU64,
-    /// The memory that clients may fill.
     pub(super) budget: Arc<Budget>,
     /// Where the bytes are; `None` if in memory.
     files: Option<Files>,
 }
 
-/// One bucket.
 pub(super) struct Bucket {
     pub(super) created: SystemTime,
     pub(super) objects: RwLock<Objects>,
@@ -65,34 +62,6 @@ pub(super) struct Conditions {
     pub(super) if_none_match: Option<ETagCondition>,
 }
 
-/// Why the store refused.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum StoreError {
-    #[error("The bucket does not exist.")]
-    NoSuchBucket,
-    #[error("The bucket exists already and is yours.")]
-    BucketExists,
-    #[error("The bucket is not empty.")]
-    BucketNotEmpty,
-    #[error("The key does not exist.")]
-    NoSuchKey,
-    #[error("A condition of the request does not hold.")]
-    PreconditionFailed,
-    #[error("The server has no more room: {0}")]
-    Full(io::Error),
-    #[error("The server's disk failed: {0}")]
-    Io(io::Error),
-}
-
-impl From<io::Error> for StoreError {
-    fn from(error: io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full(error),
-            _ => Self::Io(error),
-        }
-    }
-}
-
 impl Store {
     /// A store with the objects that were found.
     pub(super) fn new(files: Option<Files>, found: Found, budget: Arc<Budget>) -> Self {
@@ -110,7 +79,7 @@ impl Store {
         }
     }
 
-    /// Whether writes wait for a disk.
+    /// Whether writes wait for a disk, and so don't belong on an async thread.
     pub(super) fn blocks(&self) -> bool {
         self.files.is_some()
     }
@@ -120,22 +89,26 @@ impl Store {
         self.buckets.read().iter().map(|(name, bucket)| (name.clone(), bucket.created)).collect()
     }
 
-    pub(super) fn bucket(&self, name: &str) -> Result<Arc<Bucket>, StoreError> {
-        self.buckets.read().get(name).cloned().ok_or(StoreError::NoSuchBucket)
+    pub(super) fn bucket(&self, name: &str) -> S3Result<Arc<Bucket>> {
+        self.buckets
+            .read()
+            .get(name)
+            .cloned()
+            .ok_or_else(|| s3_error!(NoSuchBucket, "The bucket does not exist."))
     }
 
-    pub(super) fn object(&self, bucket: &str, key: &str) -> Result<Arc<Object>, StoreError> {
-        self.bucket(bucket)?.object(key).ok_or(StoreError::NoSuchKey)
+    pub(super) fn object(&self, bucket: &str, key: &str) -> S3Result<Arc<Object>> {
+        self.bucket(bucket)?.object(key).ok_or_else(no_such_key)
     }
 
     /// Creates a bucket. Its name has been checked.
-    pub(super) fn create_bucket(&self, name: &str) -> Result<(), StoreError> {
+    pub(super) fn create_bucket(&self, name: &str) -> S3Result<()> {
         let mut buckets = self.buckets.write();
         if buckets.contains_key(name) {
-            return Err(StoreError::BucketExists);
+            return Err(s3_error!(BucketAlreadyOwnedByYou, "The bucket exists already and is yours."));
         }
         if let Some(files) = &self.files {
-            files.create_bucket(name)?;
+            files.create_bucket(name).map_err(failed)?;
         }
         let bucket = Bucket { created: now(), objects: RwLock::default() };
         buckets.insert(name.to_owned(), Arc::new(bucket));
@@ -143,15 +116,14 @@ impl Store {
     }
 
     /// Removes an empty bucket.
-    pub(super) fn delete_bucket(&self, name: &str) -> Result<(), StoreError> {
-        // With all stripes held, nobody is writing into the bucket. A writer holds one stripe and
-        // waits for no other, so this cannot deadlock.
+    pub(super) fn delete_bucket(&self, name: &str) -> S3Result<()> {
+        // With all stripes held, nobody writes into the bucket. A writer holds a single one: no deadlock.
         let _no_writers: Vec<MutexGuard<'_, ()>> = self.stripes.iter().map(Mutex::lock).collect();
         if !self.bucket(name)?.objects.read().is_empty() {
-            return Err(StoreError::BucketNotEmpty);
+            return Err(s3_error!(BucketNotEmpty, "The bucket is not empty."));
         }
         if let Some(files) = &self.files {
-            files.delete_bucket(name)?;
+            files.delete_bucket(name).map_err(failed)?;
         }
         self.buckets.write().remove(name);
         Ok(())
@@ -165,7 +137,7 @@ impl Store {
         conditions: &Conditions,
         attributes: Attributes,
         pieces: Vec<Piece>,
-    ) -> Result<About, StoreError> {
+    ) -> S3Result<About> {
         // What is refused now need not be written; the rest is decided below.
         conditions.check(self.bucket(bucket)?.object(key).as_deref())?;
         let about = About {
@@ -174,10 +146,10 @@ impl Store {
             modified: now(),
             attributes,
         };
-        let held = Some(self.budget.take(about.attributes.entry_bytes(key))?);
+        let held = Some(self.budget.take(about.attributes.entry_bytes(key)).map_err(failed)?);
         let staged = match &self.files {
-            None => Staged::Memory(Piece::join(pieces, &self.budget)?),
-            Some(files) => Staged::File(files.stage(bucket, key, &about, pieces)?),
+            None => Staged::Memory(Piece::join(pieces, &self.budget).map_err(failed)?),
+            Some(files) => Staged::File(files.stage(bucket, key, &about, pieces).map_err(failed)?),
         };
 
         let _sole_writer = self.lock(bucket, key);
@@ -186,7 +158,7 @@ impl Store {
         let sequence = 1 + self.sequence.fetch_add(1, Ordering::Relaxed);
         let blob = match staged {
             Staged::Memory(piece) => Blob::Memory(piece),
-            Staged::File(file) => Blob::File(file.publish(sequence)?),
+            Staged::File(file) => Blob::File(file.publish(sequence).map_err(failed)?),
         };
         let object = Arc::new(Object { about: about.clone(), blob, _held: held });
         let replaced = home.objects.write().insert(key.to_owned(), object);
@@ -198,16 +170,15 @@ impl Store {
     }
 
     /// Removes an object where the conditions hold. An absent one is no error, as in S3.
-    pub(super) fn delete(&self, bucket: &str, key: &str, conditions: &Conditions) -> Result<(), StoreError> {
+    pub(super) fn delete(&self, bucket: &str, key: &str, conditions: &Conditions) -> S3Result<()> {
         let _sole_writer = self.lock(bucket, key);
         let home = self.bucket(bucket)?;
         conditions.check(home.object(key).as_deref())?;
-        // From the index first: a reader that finds the bytes gone looks again, and must then see
-        // that the object is too.
+        // From the index first: a reader that finds the bytes gone looks there again.
         let Some(object) = home.objects.write().remove(key) else { return Ok(()) };
         if let Err(error) = object.blob.remove() {
             home.objects.write().insert(key.to_owned(), object);
-            return Err(error.into());
+            return Err(failed(error));
         }
         Ok(())
     }
@@ -226,16 +197,16 @@ impl Bucket {
 
 impl Conditions {
     /// Checks them against what a key holds now.
-    pub(super) fn check(&self, current: Option<&Object>) -> Result<(), StoreError> {
+    pub(super) fn check(&self, current: Option<&Object>) -> S3Result<()> {
         if let Some(wanted) = &self.if_match {
-            let current = current.ok_or(StoreError::NoSuchKey)?;
+            let current = current.ok_or_else(no_such_key)?;
             if !matches(wanted, &current.about) {
-                return Err(StoreError::PreconditionFailed);
+                return Err(precondition_failed());
             }
         }
         match (&self.if_none_match, current) {
             (Some(unwanted), Some(current)) if matches(unwanted, &current.about) => {
-                Err(StoreError::PreconditionFailed)
+                Err(precondition_failed())
             }
             _ => Ok(()),
         }
@@ -251,26 +222,23 @@ pub(super) fn matches(condition: &ETagCondition, about: &About) -> bool {
     }
 }
 
-impl From<StoreError> for S3Error {
-    fn from(error: StoreError) -> Self {
-        let mut answer = match error {
-            StoreError::NoSuchBucket => s3_error!(NoSuchBucket),
-            StoreError::BucketExists => s3_error!(BucketAlreadyOwnedByYou),
-            StoreError::BucketNotEmpty => s3_error!(BucketNotEmpty),
-            StoreError::NoSuchKey => s3_error!(NoSuchKey),
-            StoreError::PreconditionFailed => s3_error!(PreconditionFailed),
-            StoreError::Full(_) => {
-                let mut full = S3Error::new(S3ErrorCode::Custom("InsufficientStorage".into()));
-                // Not 507: clients ask again after a 5xx, and there won't be more room.
-                full.set_status_code(StatusCode::BAD_REQUEST);
-                full
-            }
-            StoreError::Io(_) => s3_error!(InternalError),
-        };
-        if matches!(error, StoreError::Full(_) | StoreError::Io(_)) {
-            tracing::warn!("refused a request: {error}");
-        }
-        answer.set_message(error.to_string());
-        answer
+fn no_such_key() -> S3Error {
+    s3_error!(NoSuchKey, "The key does not exist.")
+}
+
+pub(super) fn precondition_failed() -> S3Error {
+    s3_error!(PreconditionFailed, "A condition of the request does not hold.")
+}
+
+/// The error of a disk that failed, or of memory or a disk that is full.
+pub(super) fn failed(error: io::Error) -> S3Error {
+    tracing::warn!("refused a request: {error}");
+    if !matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
+        return s3_error!(InternalError, "The server's disk failed: {error}");
     }
+    let mut full = S3Error::new(S3ErrorCode::Custom("InsufficientStorage".into()));
+    // Not 507: clients ask again after a 5xx, and there won't be more room.
+    full.set_status_code(StatusCode::BAD_REQUEST);
+    full.set_message(format!("The server has no more room: {error}"));
+    full
 }

@@ -26,10 +26,10 @@ use super::refusal::Refusal;
 pub(super) use bodies::length;
 use bodies::{Bandwidth, cut, exchange, paced};
 use plan::{Asked, Hit, Plan};
-use rules::{Action, Whole};
+use rules::Action;
 use s3mq_clock::{Timer, monotonic_ns};
 
-/// Marks a request whose conditions are not to be looked at.
+/// Marks a request whose conditions are ignored.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct IgnoreCondition;
 
@@ -41,12 +41,11 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Whether the connection is to end with a reset.
     pub(super) fn is_reset(&self) -> bool {
         self.reset.load(Ordering::Relaxed)
     }
 
-    /// Everything that was written so far is with the system.
+    /// Notes that everything written so far is with the system.
     pub(super) fn note_flushed(&self) {
         self.flushed.notify_waiters();
     }
@@ -55,7 +54,6 @@ impl Link {
         self.flushed.notified().await;
     }
 
-    /// Ends the connection with a reset.
     fn reset(&self) -> HttpError {
         self.reset.store(true, Ordering::Relaxed);
         HttpError::new(StdError::from("a fault rule resets the connection"))
@@ -71,7 +69,6 @@ impl Injector {
         Self(Plan::new(faults))
     }
 
-    /// How often each rule's turn came, in the order of the file.
     pub(super) fn counts(&self) -> Vec<FaultCount> {
         self.0.counts()
     }
@@ -150,42 +147,27 @@ impl Injector {
                 request.extensions_mut().insert(IgnoreCondition);
                 work(request).await
             }
-            Action::Truncate { bytes: Whole(bytes) } => {
+            action @ (Action::Truncate { .. } | Action::SlowBody { .. } | Action::Hide { .. }) => {
                 let answer = work(request).await?;
-                let is_longer = length(&answer).is_none_or(|length| length > *bytes);
-                let change = |answer| exchange(answer, |body| cut(body, *bytes, link));
-                Ok(self.on_success(hit, asked, answer, is_longer, change))
+                let is_longer = |bytes| length(&answer).is_none_or(|length| length > bytes);
+                let is_short = matches!(action, Action::Truncate { bytes } if !is_longer(bytes.0));
+                if is_short || !answer.status().is_success() {
+                    self.0.withdraw(hit, asked);
+                    return Ok(answer);
+                }
+                self.0.log(hit, asked);
+                Ok(match action {
+                    Action::Truncate { bytes } => exchange(answer, |body| cut(body, bytes.0, link)),
+                    Action::SlowBody { bytes_per_second } => {
+                        exchange(answer, |body| paced(body, Arc::new(Bandwidth::new(bytes_per_second.0))))
+                    }
+                    _ => {
+                        let code = "NoSuchKey".to_owned();
+                        Refusal { status: StatusCode::NOT_FOUND, code, message: rules::MESSAGE }
+                            .answer(&method)
+                    }
+                })
             }
-            Action::SlowBody { bytes_per_second: Whole(speed) } => {
-                let answer = work(request).await?;
-                let change = |answer| exchange(answer, |body| paced(body, Arc::new(Bandwidth::new(*speed))));
-                Ok(self.on_success(hit, asked, answer, true, change))
-            }
-            Action::Hide { .. } => {
-                let answer = work(request).await?;
-                Ok(self.on_success(hit, asked, answer, true, |_| {
-                    let code = "NoSuchKey".to_owned();
-                    Refusal { status: StatusCode::NOT_FOUND, code, message: rules::MESSAGE }.answer(&method)
-                }))
-            }
-        }
-    }
-
-    /// Changes an answer where it is a good one, and else leaves it and takes the hit back.
-    fn on_success(
-        &self,
-        hit: Hit<'_>,
-        asked: &Asked,
-        answer: HttpResponse,
-        has_effect: bool,
-        change: impl FnOnce(HttpResponse) -> HttpResponse,
-    ) -> HttpResponse {
-        if answer.status().is_success() && has_effect {
-            self.0.log(hit, asked);
-            change(answer)
-        } else {
-            self.0.withdraw(hit, asked);
-            answer
         }
     }
 }

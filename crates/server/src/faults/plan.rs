@@ -1,9 +1,6 @@
-//! Which rules fire on a request: the counts and draws that all connections share.
-//!
-//! Every request is held against every rule, in the order of the file, and each that it matches counts it,
-//! whether or not it or another rule then fires: the nth match of a rule stays the same request whatever
-//! the other rules do. Each rule has a generator of its own, seeded by the file's seed and the rule's
-//! place, and draws once a match.
+//! Which rules fire on a request: the counts and draws that all connections share. Each rule that a request matches
+//! counts it, whether or not any rule fires, and draws from a generator of its own, once a match: so the nth match of a
+//! rule is the same request whatever the other rules do.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +14,7 @@ use super::bodies::Bandwidth;
 use super::rules::{Action, Faults, Rule, When, Whole};
 use s3mq_clock::monotonic_ns;
 
-/// How often a rule's turn came.
+/// How often a rule matched and fired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FaultCount {
     /// Its place in the file, counted from 1.
@@ -94,7 +91,6 @@ impl Plan {
         Self { start_ns: monotonic_ns(), states: Mutex::new(states), rules: faults.rules }
     }
 
-    /// How long the server has been running.
     pub(super) fn since_start(&self) -> Duration {
         Duration::from_nanos(monotonic_ns().saturating_sub(self.start_ns))
     }
@@ -143,7 +139,6 @@ impl Plan {
         }
     }
 
-    /// How often each rule's turn came, in the order of the file.
     pub(super) fn counts(&self) -> Vec<FaultCount> {
         let states = self.states.lock();
         let count = |(position, (rule, state)): (usize, (&Rule, &State))| FaultCount {

@@ -1,6 +1,5 @@
 //! A latency model: every request takes the time that it would take on a store whose figures are published
-//! (`docs/store-models.md`). What this server itself needs is within that time.
-//!
+//! (`docs/store-models.md`), in which is what this server itself needs.
 //! A write takes effect after its body and half of its time; a read looks after half of its time and sends its body
 //! after all of it. A GET draws one deviate for both of its distributions, and looks after half of the shorter time.
 
@@ -114,9 +113,6 @@ impl Model {
     }
 
     /// The one of this name; `None` where there is none.
-    ///
-    /// # Errors
-    /// None that a test wouldn't have found.
     pub fn built_in(name: &str) -> Result<Option<Self>, ModelError> {
         let known = BUILT_IN.into_iter().find(|(known, _)| *known == name);
         known.map(|(_, text)| Self::read(text)).transpose()
@@ -191,7 +187,6 @@ impl Pacer {
         Self { model, random }
     }
 
-    /// What the model is called.
     pub(super) fn name(&self) -> &str {
         &self.model.name
     }
@@ -230,7 +225,7 @@ impl Pacer {
     }
 }
 
-/// How long a request's body is; none where it doesn't say.
+/// How long a request's body is, if it says.
 fn sent_bytes(request: &Request<Body>) -> u64 {
     let said = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     said.unwrap_or(0)

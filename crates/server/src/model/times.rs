@@ -1,9 +1,6 @@
-//! How long one operation takes: a distribution through the percentiles that are known of it.
-//!
-//! Between two of them the logarithm of the time is linear over the standard normal deviate, beyond the first
-//! and the last it goes on as in the piece at that end: a log-normal through each two neighbours. Two
-//! percentiles are a log-normal distribution, and every one that is given is met exactly. To draw a time is
-//! to draw a deviate.
+//! How long one operation takes: a distribution through the percentiles that are known of it. Between two of them the
+//! logarithm of the time is linear over the standard normal deviate; beyond the first and the last it goes on likewise.
+//! So two percentiles are a log-normal distribution, and every one that is given is met exactly.
 
 use std::collections::BTreeMap;
 

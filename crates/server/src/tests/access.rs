@@ -42,7 +42,7 @@ async fn anonymous_requests_are_refused(s: &TestServer) {
 }
 
 pub(super) async fn raw(s: &TestServer, request: &str) -> String {
-    let mut stream = TcpStream::connect(s.server.running.address).await.unwrap();
+    let mut stream = TcpStream::connect(s.server.address).await.unwrap();
     let request =
         format!("{request} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();

@@ -75,7 +75,7 @@ async fn a_reset_comes_before_the_write() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reset_is_one_on_the_wire() {
     let s = with_rules("[[rule]]\naction = 'reset'").await;
-    let mut stream = TcpStream::connect(s.server.running.address).await.unwrap();
+    let mut stream = TcpStream::connect(s.server.address).await.unwrap();
     stream.write_all(b"GET /bucket/key HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
     let error = stream.read(&mut [0; 64]).await.unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
@@ -174,7 +174,7 @@ async fn a_stall_of_some_seconds_ends_and_one_for_ever_holds_nothing() {
     let list = s.sdk.list_objects_v2().bucket(BUCKET).send().await.unwrap();
     assert_eq!(list.contents().len(), 2);
     // Nor the end of the server.
-    let address = s.server.running.address;
+    let address = s.server.address;
     let mut stalled = TcpStream::connect(address).await.unwrap();
     stalled.write_all(b"GET /bucket/b HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
     while s.server.fault_counts()[1].fired < 2 {

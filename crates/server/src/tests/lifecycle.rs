@@ -16,7 +16,7 @@ use crate::ServerError;
 on_both_stores!(what_it_says_about_itself);
 
 async fn what_it_says_about_itself(s: &TestServer) {
-    let address = s.server.running.address;
+    let address = s.server.address;
     assert_ne!(address.port(), 0);
     assert_eq!(s.server.endpoint(), format!("http://127.0.0.1:{}", address.port()));
 }
@@ -106,7 +106,7 @@ async fn a_second_server_on_one_directory_is_refused() {
 #[tokio::test]
 async fn what_stands_in_the_way_is_named() {
     let first = Server::start(config(None)).await.unwrap();
-    let taken = Config { listen: first.running.address, ..config(None) };
+    let taken = Config { listen: first.address, ..config(None) };
     let error = Server::start(taken).await.unwrap_err();
     assert!(matches!(error, ServerError::AddressInUse { .. }), "{error}");
     assert!(error.to_string().contains("--listen"), "{error}");
@@ -134,7 +134,7 @@ async fn shutdown_ends_with_connections_open() {
     let s = TestServer::in_memory().await;
     // The SDK's connections stay open in its pool; this one never sends anything.
     s.put("key", "value").await;
-    let address = s.server.running.address;
+    let address = s.server.address;
     let mut idle = TcpStream::connect(address).await.unwrap();
     // And this one stops in the middle of a body.
     let presigned = PresigningConfig::expires_in(Duration::from_secs(600)).unwrap();
@@ -157,7 +157,7 @@ async fn shutdown_ends_with_connections_open() {
 #[tokio::test]
 async fn a_dropped_server_frees_its_port_and_directory() {
     let s = TestServer::on_disk().await;
-    let (address, dir) = (s.server.running.address, s.dir.unwrap());
+    let (address, dir) = (s.server.address, s.dir.unwrap());
     drop(s.server);
     while TcpStream::connect(address).await.is_ok() {
         tokio::task::yield_now().await;

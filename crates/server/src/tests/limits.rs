@@ -41,7 +41,7 @@ async fn presigned(s: &TestServer, method: &str) -> String {
 }
 
 async fn connect(s: &TestServer) -> TcpStream {
-    TcpStream::connect(s.server.running.address).await.unwrap()
+    TcpStream::connect(s.server.address).await.unwrap()
 }
 
 /// What is answered until the connection ends, however it does.
@@ -86,10 +86,8 @@ async fn a_promise_of_too_much_is_refused_before_any_of_it_comes() {
     let s = with_limits(small(), false).await;
     let path = presigned(&s, "PUT").await;
     let mut stream = connect(&s).await;
-    let head = format!(
-        "PUT {path} HTTP/1.1\r\nHost: {}\r\nContent-Length: 99999999999\r\n\r\n",
-        s.server.running.address
-    );
+    let head =
+        format!("PUT {path} HTTP/1.1\r\nHost: {}\r\nContent-Length: 99999999999\r\n\r\n", s.server.address);
     stream.write_all(head.as_bytes()).await.unwrap();
     let answer = answer(&mut stream).await;
     assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("EntityTooLarge"), "{answer}");
@@ -101,10 +99,8 @@ async fn a_body_without_an_end_is_cut_short() {
     let s = with_limits(small(), false).await;
     let path = presigned(&s, "PUT").await;
     let mut stream = connect(&s).await;
-    let head = format!(
-        "PUT {path} HTTP/1.1\r\nHost: {}\r\nTransfer-Encoding: chunked\r\n\r\n",
-        s.server.running.address
-    );
+    let head =
+        format!("PUT {path} HTTP/1.1\r\nHost: {}\r\nTransfer-Encoding: chunked\r\n\r\n", s.server.address);
     stream.write_all(head.as_bytes()).await.unwrap();
     let chunk = [b"10000\r\n".as_slice(), &[0; 0x10000], b"\r\n"].concat();
     let mut sent = 0;
@@ -172,7 +168,7 @@ async fn a_form_that_nobody_signed_uploads_nothing() {
 async fn a_request_that_stops_halfway_ends_its_connection() {
     let s = with_limits(short_idle_timeout(), false).await;
     let path = presigned(&s, "PUT").await;
-    let host = s.server.running.address;
+    let host = s.server.address;
     for half in [
         String::new(),
         "PUT /buck".to_owned(),
@@ -197,7 +193,7 @@ async fn a_client_that_takes_nothing_of_its_answer_loses_it() {
     s.put("key", vec![0; size]).await;
     let path = presigned(&s, "GET").await;
     let mut stream = connect(&s).await;
-    let head = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", s.server.running.address);
+    let head = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", s.server.address);
     stream.write_all(head.as_bytes()).await.unwrap();
     tokio::time::sleep(Duration::from_secs(2)).await;
     let answer = answer(&mut stream).await;
@@ -213,7 +209,7 @@ async fn a_slow_client_that_goes_on_is_served() {
     let mut stream = connect(&s).await;
     let head = format!(
         "PUT {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Length: 20\r\n\r\n",
-        s.server.running.address
+        s.server.address
     );
     stream.write_all(head.as_bytes()).await.unwrap();
     for _ in 0..20 {
@@ -317,10 +313,8 @@ async fn bodies_on_their_way_count() {
     let s = with_memory(10, false).await;
     let path = presigned(&s, "PUT").await;
     let mut stream = connect(&s).await;
-    let head = format!(
-        "PUT {path} HTTP/1.1\r\nHost: {}\r\nContent-Length: 8000000\r\n\r\nhalf",
-        s.server.running.address
-    );
+    let head =
+        format!("PUT {path} HTTP/1.1\r\nHost: {}\r\nContent-Length: 8000000\r\n\r\nhalf", s.server.address);
     stream.write_all(head.as_bytes()).await.unwrap();
     let put = || s.sdk.put_object().bucket(BUCKET).key("other").body(vec![0; 4 * MIB].into()).send();
     let refused = loop {

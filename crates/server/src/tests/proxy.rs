@@ -12,28 +12,28 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 
-use super::super::{Faults, Proxy, ProxyConfig, Upstream};
+use super::super::{Config, Faults, Limits, Server, Upstream};
 use super::{BUCKET, TestServer, object_store_at, refusal, sdk_at};
 
 /// Against a test that hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+const AT_MOST: Duration = Duration::from_secs(60);
 
 /// A proxy with these rules before a server, and a client of the proxy that tries nothing twice.
-async fn before(s: &TestServer, rules: Option<&str>) -> (Proxy, Client) {
+async fn before(s: &TestServer, rules: Option<&str>) -> (Server, Client) {
     let proxy = proxy(&s.server.endpoint(), rules).await;
     let client = sdk_at(&proxy.endpoint(), s.server.credentials());
     let once = client.config().to_builder().retry_config(RetryConfig::disabled()).build();
     (proxy, Client::from_conf(once))
 }
 
-async fn proxy(upstream: &str, rules: Option<&str>) -> Proxy {
+async fn proxy(upstream: &str, rules: Option<&str>) -> Server {
     let faults = rules.map(|rules| Faults::parse(rules).unwrap());
-    Proxy::start(ProxyConfig { faults, ..ProxyConfig::before(upstream.parse().unwrap()) }).await.unwrap()
+    Server::start(Config { faults, ..Config::proxy(upstream.parse().unwrap()) }).await.unwrap()
 }
 
 /// A proxy with a short idle timeout before a store that reads `reads` bytes of each request, answers this, and no more. It closes
 /// no connection.
-async fn before_silence(reads: usize, answer: &'static str) -> (Proxy, Client) {
+async fn before_silence(reads: usize, answer: &'static str) -> (Server, Client) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let upstream: Upstream = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
     tokio::spawn(async move {
@@ -45,8 +45,8 @@ async fn before_silence(reads: usize, answer: &'static str) -> (Proxy, Client) {
             open.push(connection);
         }
     });
-    let config = ProxyConfig { idle_timeout: Duration::from_millis(300), ..ProxyConfig::before(upstream) };
-    let proxy = Proxy::start(config).await.unwrap();
+    let limits = Limits { idle_timeout: Duration::from_millis(300), ..Limits::default() };
+    let proxy = Server::start(Config { limits, ..Config::proxy(upstream) }).await.unwrap();
     let keys = super::Credentials { access_key: "key".to_owned(), secret_key: "secret".to_owned() };
     let client = sdk_at(&proxy.endpoint(), &keys);
     let once = client.config().to_builder().retry_config(RetryConfig::disabled()).build();
@@ -57,11 +57,11 @@ async fn before_silence(reads: usize, answer: &'static str) -> (Proxy, Client) {
 async fn a_store_that_accepts_and_never_answers_is_a_gateway_timeout() {
     let (_proxy, client) = before_silence(100, "").await;
     let get = client.get_object().bucket(BUCKET).key("key").send();
-    let get = timeout(PATIENCE, get).await.expect("an answer").unwrap_err();
+    let get = timeout(AT_MOST, get).await.expect("an answer").unwrap_err();
     assert_eq!(refusal(&get), (504, "GatewayTimeout"));
     // Nor does one that stops reading amid a body larger than all buffers on the way.
     let put = client.put_object().bucket(BUCKET).key("key").body(vec![0; 32 << 20].into()).send();
-    let put = timeout(PATIENCE, put).await.expect("an end").unwrap_err();
+    let put = timeout(AT_MOST, put).await.expect("an end").unwrap_err();
     // Its connection may be reset before the answer is read.
     assert!(put.raw_response().is_none_or(|answer| answer.status().as_u16() == 504), "{put:?}");
 }
@@ -70,8 +70,8 @@ async fn a_store_that_accepts_and_never_answers_is_a_gateway_timeout() {
 async fn an_answer_that_stops_halfway_ends() {
     let (_proxy, client) = before_silence(100, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf").await;
     let get = client.get_object().bucket(BUCKET).key("key").send();
-    let got = timeout(PATIENCE, get).await.expect("headers").unwrap();
-    assert!(timeout(PATIENCE, got.body.collect()).await.expect("an end").is_err());
+    let got = timeout(AT_MOST, get).await.expect("headers").unwrap();
+    assert!(timeout(AT_MOST, got.body.collect()).await.expect("an end").is_err());
 }
 
 /// As a whole it takes longer than any pause may.
@@ -80,11 +80,9 @@ async fn a_slow_upload_that_goes_on_is_no_timeout() {
     let s = TestServer::in_memory().await;
     let upstream = s.server.endpoint().parse().unwrap();
     let rules = "[[rule]]\nmethod = 'PUT'\naction = 'bandwidth'\nbytes_per_second = 1000000";
-    let proxy = Proxy::start(ProxyConfig {
-        idle_timeout: Duration::from_secs(2),
-        faults: Some(Faults::parse(rules).unwrap()),
-        ..ProxyConfig::before(upstream)
-    });
+    let limits = Limits { idle_timeout: Duration::from_secs(2), ..Limits::default() };
+    let faults = Some(Faults::parse(rules).unwrap());
+    let proxy = Server::start(Config { limits, faults, ..Config::proxy(upstream) });
     let proxy = proxy.await.unwrap();
     let client = sdk_at(&proxy.endpoint(), s.server.credentials());
     let once = client.config().to_builder().retry_config(RetryConfig::disabled()).build();
