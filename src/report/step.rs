@@ -53,7 +53,7 @@ pub struct RunInfo {
     pub deltalake_version: &'static str,
     /// The store, without secrets.
     pub store: String,
-    /// The latency model whose times the store took; `None` where they were its own.
+    /// The latency model of the store; `None` if its times were its own.
     pub store_model: Option<StoreModel>,
     /// The faults that the store injected; `None` where nothing was asked for.
     pub faults: Option<FaultRules>,

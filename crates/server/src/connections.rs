@@ -18,7 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use super::faults::{Injector, Link};
+use super::faults::{Link, Plan};
 use super::idle_timeout;
 use super::model::Pacer;
 use super::proxy::Forwarder;
@@ -47,7 +47,7 @@ pub(super) enum Worker {
 pub(super) struct Work {
     pub(super) worker: Worker,
     pub(super) model: Option<Pacer>,
-    pub(super) faults: Option<Arc<Injector>>,
+    pub(super) faults: Option<Arc<Plan>>,
     /// How long a client may send or take nothing.
     pub(super) idle_timeout: Duration,
 }

@@ -29,7 +29,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// Looks a secret up for `s3s`, whose `SimpleAuth` answers an unknown key unlike S3.
+/// Looks a secret up for `s3s`. Its own `SimpleAuth` answers an unknown key unlike S3.
 pub(super) struct OnePair(pub(super) Credentials);
 
 #[async_trait::async_trait]

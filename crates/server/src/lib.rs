@@ -41,7 +41,7 @@ use tokio::task::JoinHandle;
 
 use budget::Budget;
 use connections::{Work, Worker};
-use faults::Injector;
+use faults::Plan;
 use files::Files;
 use model::Pacer;
 use proxy::Forwarder;
@@ -60,7 +60,7 @@ pub struct Config {
     pub upstream: Option<Upstream>,
     /// The one key pair the server accepts; `None` draws one at random.
     pub credentials: Option<Credentials>,
-    /// The store whose times requests take; `None` is this server itself.
+    /// The request times of another store.
     pub model: Option<Model>,
     /// The faults that are injected.
     pub faults: Option<Faults>,
@@ -127,7 +127,7 @@ impl Config {
 pub struct Server {
     address: SocketAddr,
     credentials: Credentials,
-    faults: Option<Arc<Injector>>,
+    faults: Option<Arc<Plan>>,
     stop: oneshot::Sender<()>,
     accepting: JoinHandle<()>,
 }
@@ -150,7 +150,7 @@ impl Server {
                 Worker::Own(service::build(store, credentials.clone(), limits.max_object_bytes))
             }
         };
-        let faults = config.faults.map(Injector::new).map(Arc::new);
+        let faults = config.faults.map(Plan::new).map(Arc::new);
         let (stop, stopped) = oneshot::channel();
         let work = Work {
             worker,
@@ -173,7 +173,7 @@ impl Server {
         format!("http://{}", SocketAddr::new(ip, self.address.port()))
     }
 
-    /// The key pair it accepts; of no meaning for a proxy, whose store has its own.
+    /// The key pair it accepts; of no meaning for a proxy: the store behind it has its own.
     pub fn credentials(&self) -> &Credentials {
         &self.credentials
     }

@@ -48,7 +48,7 @@ pub(super) fn page(all: &Objects, query: &Query<'_>) -> Page {
     let mut last = None;
     loop {
         let mut group_end = None;
-        for (key, object) in all.range::<str, _>((as_str(&from), Bound::Unbounded)) {
+        for (key, object) in all.range::<str, _>((from.as_ref().map(String::as_str), Bound::Unbounded)) {
             let Some(rest) = key.strip_prefix(query.prefix) else { return page };
             if page.objects.len() + page.prefixes.len() == query.max_keys {
                 page.next = last;
@@ -80,10 +80,6 @@ fn begin(query: &Query<'_>) -> Option<Bound<String>> {
         Position::Prefix(group) => Bound::Included(past(group)?.max(prefix)),
         Position::Key(_) | Position::Start => Bound::Included(prefix),
     })
-}
-
-fn as_str(bound: &Bound<String>) -> Bound<&str> {
-    bound.as_ref().map(String::as_str)
 }
 
 /// The least string above all strings with this prefix, if any: its last character replaced by the next.

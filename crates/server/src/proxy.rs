@@ -2,6 +2,7 @@
 //! that the client signed; only the headers of one connection are removed. An idle store is given up.
 
 use std::error::Error;
+use std::iter::successors;
 use std::pin::pin;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -170,13 +171,8 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
 
 /// An error with what is behind it: hyper's own words alone say little.
 fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(source) = cause {
-        text.push_str(&format!(": {source}"));
-        cause = source.source();
-    }
-    text
+    let errors = successors(Some(error), |error| (*error).source());
+    errors.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 #[cfg(test)]

@@ -20,18 +20,15 @@ impl Refusal {
         let bodiless = *method == Method::HEAD
             || [StatusCode::NO_CONTENT, StatusCode::RESET_CONTENT, StatusCode::NOT_MODIFIED]
                 .contains(&self.status);
-        let mut answer = HttpResponse::new(if bodiless { Body::empty() } else { self.body() });
+        let mut answer = HttpResponse::new(Body::empty());
         *answer.status_mut() = self.status;
         if !bodiless {
             answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+            *answer.body_mut() = Body::from(format!(
+                "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{}</Code><Message>{}</Message></Error>",
+                self.code, self.message
+            ));
         }
         answer
-    }
-
-    fn body(&self) -> Body {
-        Body::from(format!(
-            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{}</Code><Message>{}</Message></Error>",
-            self.code, self.message
-        ))
     }
 }

@@ -22,7 +22,7 @@ pub(super) struct Bandwidth {
     free_ns: Mutex<u64>,
 }
 
-/// The most that is sent as one piece.
+/// Of what is sent as one piece.
 const MAX_PIECE_BYTES: u64 = 64 << 10;
 
 impl Bandwidth {
@@ -84,7 +84,7 @@ pub(super) fn cut(body: Body, bytes: u64, link: Arc<Link>) -> Body {
             Some(Err(error)) => Some((Err(error), (body, left, link))),
             None => {
                 // What was said so far would be thrown away with the connection.
-                link.flushed().await;
+                link.flushed.notified().await;
                 Some((Err(StdError::from("a fault rule breaks off")), (body, left, link)))
             }
         }
@@ -98,7 +98,7 @@ pub(in super::super) fn length(answer: &HttpResponse) -> Option<u64> {
     said.or_else(|| answer.body().size_hint().exact())
 }
 
-/// Exchanges an answer's body for one of the same length, as far as the client is told.
+/// Exchanges an answer's body for one of the same length, as the client sees it.
 pub(super) fn exchange(answer: HttpResponse, other: impl FnOnce(Body) -> Body) -> HttpResponse {
     let length = length(&answer);
     let mut answer = answer.map(other);

@@ -1,6 +1,6 @@
 //! Injected faults: what a store or the network may do to a request, by the rules of a file (`docs/faults.md`).
-//! [`Faults`] is the file, checked before the server starts; the plan decides on each request and counts;
-//! [`Injector`] does what was decided around the work itself.
+//! [`Faults`] is the file, checked before the server starts; [`Plan`] decides on each request, counts, and does what was
+//! decided around the work itself.
 
 mod bodies;
 mod plan;
@@ -9,6 +9,7 @@ mod rules;
 mod tests;
 
 pub use plan::FaultCount;
+pub(super) use plan::Plan;
 pub use rules::{Faults, FaultsError};
 
 use std::future::Future;
@@ -25,7 +26,7 @@ use tokio::sync::Notify;
 use super::refusal::Refusal;
 pub(super) use bodies::length;
 use bodies::{Bandwidth, cut, exchange, paced};
-use plan::{Asked, Hit, Plan};
+use plan::{Asked, Hit};
 use rules::Action;
 use s3mq_clock::{Timer, monotonic_ns};
 
@@ -50,29 +51,13 @@ impl Link {
         self.flushed.notify_waiters();
     }
 
-    async fn flushed(&self) {
-        self.flushed.notified().await;
-    }
-
     fn reset(&self) -> HttpError {
         self.reset.store(true, Ordering::Relaxed);
         HttpError::new(StdError::from("a fault rule resets the connection"))
     }
 }
 
-/// Does what the rules say.
-#[derive(Debug)]
-pub(super) struct Injector(Plan);
-
-impl Injector {
-    pub(super) fn new(faults: Faults) -> Self {
-        Self(Plan::new(faults))
-    }
-
-    pub(super) fn counts(&self) -> Vec<FaultCount> {
-        self.0.counts()
-    }
-
+impl Plan {
     /// Does the work of a request, with what the rules have for it.
     pub(super) async fn around<F>(
         &self,
@@ -84,7 +69,7 @@ impl Injector {
         F: Future<Output = Result<HttpResponse, HttpError>>,
     {
         let asked = Asked::of(&request);
-        let decision = self.0.decide(&asked);
+        let decision = self.decide(&asked);
         // As in a slow network: a write takes effect late; a read finds what is there now, and its answer is late.
         let writes = [Method::PUT, Method::POST, Method::DELETE].contains(request.method());
         if writes {
@@ -139,7 +124,7 @@ impl Injector {
                 std::future::pending().await
             }
             Action::Stall { seconds } => {
-                let rest = || hit.rule.until.saturating_sub(self.0.since_start());
+                let rest = || hit.rule.until.saturating_sub(self.since_start());
                 tokio::time::sleep(seconds.map_or_else(rest, Duration::from_secs_f64)).await;
                 work(request).await
             }
@@ -152,10 +137,10 @@ impl Injector {
                 let is_longer = |bytes| length(&answer).is_none_or(|length| length > bytes);
                 let is_short = matches!(action, Action::Truncate { bytes } if !is_longer(bytes.0));
                 if is_short || !answer.status().is_success() {
-                    self.0.withdraw(hit, asked);
+                    self.withdraw(hit, asked);
                     return Ok(answer);
                 }
-                self.0.log(hit, asked);
+                self.log(hit, asked);
                 Ok(match action {
                     Action::Truncate { bytes } => exchange(answer, |body| cut(body, bytes.0, link)),
                     Action::SlowBody { bytes_per_second } => {

@@ -41,7 +41,7 @@ pub(super) struct Asked {
 
 /// The rules with what they have counted.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(in super::super) struct Plan {
     rules: Vec<Rule>,
     start_ns: u64,
     states: Mutex<Vec<State>>,
@@ -76,7 +76,7 @@ pub(super) struct Hit<'a> {
 }
 
 impl Plan {
-    pub(super) fn new(faults: Faults) -> Self {
+    pub(in super::super) fn new(faults: Faults) -> Self {
         let state = |(index, rule): (u64, &Rule)| State {
             matched: 0,
             fired: 0,
@@ -139,7 +139,7 @@ impl Plan {
         }
     }
 
-    pub(super) fn counts(&self) -> Vec<FaultCount> {
+    pub(in super::super) fn counts(&self) -> Vec<FaultCount> {
         let states = self.states.lock();
         let count = |(position, (rule, state)): (usize, (&Rule, &State))| FaultCount {
             position,

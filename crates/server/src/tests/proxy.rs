@@ -33,7 +33,7 @@ async fn proxy(upstream: &str, rules: Option<&str>) -> Server {
 
 /// A proxy with a short idle timeout before a store that reads `reads` bytes of each request, answers this, and no more. It closes
 /// no connection.
-async fn before_silence(reads: usize, answer: &'static str) -> (Server, Client) {
+async fn before_idle_store(reads: usize, answer: &'static str) -> (Server, Client) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let upstream: Upstream = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
     tokio::spawn(async move {
@@ -55,7 +55,7 @@ async fn before_silence(reads: usize, answer: &'static str) -> (Server, Client) 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_accepts_and_never_answers_is_a_gateway_timeout() {
-    let (_proxy, client) = before_silence(100, "").await;
+    let (_proxy, client) = before_idle_store(100, "").await;
     let get = client.get_object().bucket(BUCKET).key("key").send();
     let get = timeout(AT_MOST, get).await.expect("an answer").unwrap_err();
     assert_eq!(refusal(&get), (504, "GatewayTimeout"));
@@ -68,7 +68,7 @@ async fn a_store_that_accepts_and_never_answers_is_a_gateway_timeout() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_that_stops_halfway_ends() {
-    let (_proxy, client) = before_silence(100, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf").await;
+    let (_proxy, client) = before_idle_store(100, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf").await;
     let get = client.get_object().bucket(BUCKET).key("key").send();
     let got = timeout(AT_MOST, get).await.expect("headers").unwrap();
     assert!(timeout(AT_MOST, got.body.collect()).await.expect("an end").is_err());
