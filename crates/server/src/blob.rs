@@ -30,7 +30,6 @@ pub(super) struct About {
     pub(super) attributes: Attributes,
 }
 
-/// The time of a write.
 pub(super) fn now() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_micros(u64::try_from(s3mq_clock::wall_us()).unwrap_or_default())
 }

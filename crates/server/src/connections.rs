@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use http::header::SERVER;
-use http::{HeaderMap, HeaderValue, Request};
+use http::{HeaderMap, HeaderValue, Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
+use percent_encoding::percent_decode_str;
+use s3s::dto::StreamingBlob;
 use s3s::service::S3Service;
 use s3s::{Body, HttpError, HttpResponse};
 use tokio::net::{TcpListener, TcpStream};
@@ -21,7 +23,9 @@ use tokio::task::JoinSet;
 use super::faults::{Link, Plan};
 use super::idle_timeout;
 use super::model::Pacer;
+use super::objects::refuse;
 use super::proxy::Forwarder;
+use super::refusal::Refusal;
 use super::socket::Socket;
 
 /// The server's name.
@@ -35,6 +39,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Of a request's line and headers. S3 allows keys of 1 KiB and 2 KiB of an object's own headers.
 const MAX_HEADER_BYTES: usize = 64 << 10;
+
+/// As in S3.
+const MAX_KEY_BYTES: usize = 1024;
 
 #[derive(Clone)]
 pub(super) enum Worker {
@@ -144,6 +151,20 @@ impl Service<Request<Incoming>> for Served {
     }
 }
 
+fn key_bytes(request: &Request<Body>) -> usize {
+    let below_the_bucket = request.uri().path().splitn(3, '/').nth(2);
+    percent_decode_str(below_the_bucket.unwrap_or_default()).count()
+}
+
+/// Refuses a key as S3 does. The protocol crate would log an error of its own, and leave the body unread.
+async fn refuse_key(request: Request<Body>, bytes: usize) -> HttpResponse {
+    let method = request.method().clone();
+    tracing::warn!("refused a {method} of a key of {bytes} bytes; a key has at most {MAX_KEY_BYTES}");
+    let (status, code) = (StatusCode::BAD_REQUEST, "KeyTooLongError".to_owned());
+    let too_long = Refusal { status, code, message: "A key has at most 1024 bytes." };
+    refuse(StreamingBlob::from(request.into_body()), too_long).await.answer(&method)
+}
+
 impl Work {
     /// What is injected; empty if nothing is.
     fn injected(&self) -> String {
@@ -156,7 +177,10 @@ impl Work {
     async fn answer(&self, request: Request<Body>) -> Result<HttpResponse, HttpError> {
         let work = |request: Request<Body>| async {
             match &self.worker {
-                Worker::Own(s3) => s3.call(request).await,
+                Worker::Own(s3) => match key_bytes(&request) {
+                    bytes if bytes > MAX_KEY_BYTES => Ok(refuse_key(request, bytes).await),
+                    _ => s3.call(request).await,
+                },
                 Worker::Other(forwarder) => Ok(forwarder.forward(request).await),
             }
         };

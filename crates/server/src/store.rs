@@ -30,7 +30,6 @@ pub(super) struct Store {
     buckets: RwLock<BTreeMap<String, Arc<Bucket>>>,
     stripes: [Mutex<()>; STRIPES],
     hasher: RandomState,
-    /// That of the latest write.
     sequence: AtomicU64,
     pub(super) budget: Arc<Budget>,
     /// Where the bytes are; `None` if in memory.
@@ -63,7 +62,6 @@ pub(super) struct Conditions {
 }
 
 impl Store {
-    /// A store with the objects that were found.
     pub(super) fn new(files: Option<Files>, found: Found, budget: Arc<Budget>) -> Self {
         let buckets = found.buckets.into_iter().map(|(name, (created, objects))| {
             let objects = RwLock::new(objects);
@@ -115,7 +113,6 @@ impl Store {
         Ok(())
     }
 
-    /// Removes an empty bucket.
     pub(super) fn delete_bucket(&self, name: &str) -> S3Result<()> {
         // With all stripes held, nobody writes into the bucket. A writer holds a single one: no deadlock.
         let _no_writers: Vec<MutexGuard<'_, ()>> = self.stripes.iter().map(Mutex::lock).collect();

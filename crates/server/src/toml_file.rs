@@ -16,14 +16,10 @@ pub fn read_toml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     })
 }
 
-/// The seed of a file that has none.
-pub(super) fn default_seed() -> u64 {
-    1
-}
-
-/// An error's words without line breaks, of which a key may have one.
+/// An error's words without line breaks and control characters, which a key may have.
 pub(super) fn one_line(error: &toml::de::Error) -> String {
-    error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
+    let said = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+    said.replace(char::is_control, "?")
 }
 
 #[cfg(test)]

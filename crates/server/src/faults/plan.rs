@@ -39,7 +39,6 @@ pub(super) struct Asked {
     pub(super) key: String,
 }
 
-/// The rules with what they have counted.
 #[derive(Debug)]
 pub(in super::super) struct Plan {
     rules: Vec<Rule>,
@@ -58,7 +57,6 @@ struct State {
     line: Option<Arc<Bandwidth>>,
 }
 
-/// What is to happen to a request.
 #[derive(Default)]
 pub(super) struct Decision<'a> {
     pub(super) delay: Duration,
@@ -67,7 +65,6 @@ pub(super) struct Decision<'a> {
     pub(super) hit: Option<Hit<'a>>,
 }
 
-/// A rule that fired.
 #[derive(Clone, Copy)]
 pub(super) struct Hit<'a> {
     index: usize,
@@ -120,7 +117,9 @@ impl Plan {
             if let Action::Hide { .. } = rule.action {
                 *state.hidden.entry(asked.key.clone()).or_default() += 1;
             }
-            if rule.action.is_certain() {
+            // The others may find nothing to change.
+            if !matches!(rule.action, Action::Truncate { .. } | Action::SlowBody { .. } | Action::Hide { .. })
+            {
                 self.log(hit, asked);
             }
         }
@@ -175,12 +174,5 @@ impl State {
             Action::Hide { reads: Whole(reads) } => self.hidden.get(key).is_none_or(|hidden| hidden < reads),
             _ => true,
         }
-    }
-}
-
-impl Action {
-    /// Whether it has its effect whatever the request comes to.
-    fn is_certain(&self) -> bool {
-        !matches!(self, Self::Truncate { .. } | Self::SlowBody { .. } | Self::Hide { .. })
     }
 }

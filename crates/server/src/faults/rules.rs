@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use toml::{Table, Value};
 
 use super::super::refusal::Refusal;
-use crate::toml_file::{default_seed, one_line, read_toml};
+use crate::toml_file::{one_line, read_toml};
 
 /// What is wrong with a fault file, naming the rule and the key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,7 +29,6 @@ pub struct Faults {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Rule {
     pub(super) name: String,
-    /// The name of its action.
     pub(super) kind: &'static str,
     /// Which requests it is about, as the file has it.
     pub(super) matcher: String,
@@ -123,7 +122,6 @@ const ACTIONS: [(&str, &[&str]); 11] = [
     ("hide", &["GET", "HEAD"]),
 ];
 
-/// The keys that say which requests a rule is about.
 const MATCHER: [&str; 8] = ["method", "key", "after", "until", "nth", "every", "probability", "times"];
 
 /// Longer than that, and every client would have given up.
@@ -143,8 +141,7 @@ impl Faults {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
         struct File {
-            #[serde(default = "default_seed")]
-            seed: u64,
+            seed: Option<u64>,
             #[serde(default)]
             rule: Vec<Table>,
         }
@@ -160,7 +157,7 @@ impl Faults {
             let name = rule.name.escape_debug();
             return Err(FaultsError(format!("two rules have the `name` `{name}`")));
         }
-        Ok(Self { seed, rules, written })
+        Ok(Self { seed: seed.unwrap_or(1), rules, written })
     }
 
     /// Where the draws of `probability` begin.
@@ -188,7 +185,6 @@ impl Faults {
     }
 }
 
-/// What a rule says of the requests that it is about.
 #[derive(Deserialize)]
 struct Matcher {
     method: Option<Vec<String>>,

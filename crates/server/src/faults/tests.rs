@@ -91,6 +91,7 @@ fn what_is_wrong_with_a_file_is_said_by_rule_and_key() {
         ("[[rule]]\naction = 3", &["rule 1:", "`action`", "text"]),
         ("[[rule]]\nname = ''\naction = 'reset'", &["`name`"]),
         ("[[rule]]\naction = 'reset'\nmethods = 'GET'", &["`methods`"]),
+        ("[[rule]]\naction = 'reset'\n\"a\\u001bb\" = 1", &["rule 1:", "`a?b`"]),
         ("[[rule]]\naction = 'reset'\nmethod = 'get'", &["`method`", "GET, HEAD"]),
         ("[[rule]]\naction = 'reset'\nmethod = []", &["`method`"]),
         (

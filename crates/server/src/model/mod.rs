@@ -17,7 +17,7 @@ use s3s::{Body, HttpError, HttpResponse};
 use serde::Deserialize;
 
 use super::faults::length;
-use crate::toml_file::{default_seed, read_toml};
+use crate::toml_file::read_toml;
 use s3mq_clock::{Timer, monotonic_ns};
 use times::{Times, draw};
 
@@ -40,7 +40,7 @@ enum Operation {
 }
 
 impl Operation {
-    /// That of a request; `Get` as long as it isn't known to find nothing.
+    /// `Get` as long as it isn't known to find nothing.
     fn of<T>(request: &Request<T>) -> Self {
         let is_conditional =
             || [IF_MATCH, IF_NONE_MATCH].iter().any(|header| request.headers().contains_key(header));
@@ -56,10 +56,6 @@ impl Operation {
             Method::POST if query == "delete" || query.starts_with("delete=") => Self::Delete,
             _ => Self::Put,
         }
-    }
-
-    fn writes(self) -> bool {
-        matches!(self, Self::Put | Self::PutConditional | Self::Delete)
     }
 }
 
@@ -77,8 +73,7 @@ pub struct Model {
 #[serde(deny_unknown_fields)]
 struct File<T> {
     name: String,
-    #[serde(default = "default_seed")]
-    seed: u64,
+    seed: Option<u64>,
     operations: T,
 }
 
@@ -142,7 +137,7 @@ impl Model {
                 "`name` must be up to 64 letters, digits, hyphens, underscores and dots".to_owned(),
             ));
         }
-        Ok(Self { name, seed, written, operations })
+        Ok(Self { name, seed: seed.unwrap_or(1), written, operations })
     }
 
     /// What it is called.
@@ -205,7 +200,7 @@ impl Pacer {
         let deviate = draw(&mut *self.random.lock());
         let times = self.model.times(operation);
         let time_ns = times.at_ns(deviate);
-        if operation.writes() {
+        if matches!(operation, Operation::Put | Operation::PutConditional | Operation::Delete) {
             let arrived_ns = begun_ns + times.of_body_ns(sent_bytes(&request));
             timer.until_ns(arrived_ns + time_ns / 2).await;
             let answer = work(request).await?;
@@ -225,7 +220,6 @@ impl Pacer {
     }
 }
 
-/// How long a request's body is, if it says.
 fn sent_bytes(request: &Request<Body>) -> u64 {
     let said = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     said.unwrap_or(0)
