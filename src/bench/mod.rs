@@ -18,7 +18,7 @@ use crate::config::OutputArgs;
 use crate::report::{self, FaultCount, PartialFile, RunInfo, StepReport};
 use crate::units::Rate;
 use files::Files;
-use s3mq_queue::storage::{PrefixLock, Store};
+use s3mq_queue::storage::{PrefixLock, StorageError, Store};
 use s3mq_queue::{Foreign, Lake, Poll, QueueError};
 
 pub(crate) use arguments::StoreFlags;

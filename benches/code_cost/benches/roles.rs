@@ -5,9 +5,9 @@
 //! environment variables where things are.
 //!
 //! Waiting must cost nothing, or the sums would depend on the machine's speed. A producer's batches are cut by the
-//! clock, and its messages are handed over once a millisecond, however fast it is; the timeline has one interval. A consumer asks once, for a table
-//! that isn't there, and then not before the table is complete; how it asks at the tip of a table that grows is
-//! measured apart (`consumer_following`).
+//! clock, and its messages are handed over once a millisecond, however fast it is; the timeline has one interval. A
+//! consumer asks once, for a table that isn't there, and then not before the table is complete; how it asks at the tip
+//! of a table that grows is measured apart (`consumer_following`).
 
 use std::env::var;
 use std::path::PathBuf;

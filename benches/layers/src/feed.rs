@@ -1,16 +1,15 @@
-//! Where the raw and the queue loop have their batches from: the producer role's schedule and batch
-//! boundaries, without its thread, its records and its timeline.
+//! Where the raw and the queue loop have their batches from: the producer role's schedule and batch boundaries,
+//! without its thread, its records and its timeline.
 
-use super::{Job, JobKind};
+use super::job::Job;
 use s3mq::producer::Payload;
-use s3mq_clock::{Anchor, Timer};
+use s3mq_clock::{Timer, monotonic_ns};
 
 /// Gives a job's messages, batch by batch.
 #[derive(Debug)]
 pub(super) struct Feed {
     job: Job,
     payload: Payload,
-    anchor: Anchor,
     start_ns: u64,
     /// The message that comes next.
     next: u64,
@@ -21,81 +20,47 @@ pub(super) struct Feed {
 
 impl Feed {
     /// The first message is due now.
-    pub(super) fn start(job: &Job, anchor: &Anchor) -> Self {
-        let start_ns = s3mq_clock::monotonic_ns();
-        let mut feed = Self {
-            job: job.clone(),
-            payload: job.payload(),
-            anchor: anchor.clone(),
-            start_ns,
-            next: 0,
-            boundary_ns: start_ns,
-            timer: Timer::new(),
-        };
-        feed.advance_boundary(start_ns);
-        feed
+    pub(super) fn start(job: &Job) -> Self {
+        let start_ns = monotonic_ns();
+        let boundary_ns = start_ns + job.args.commit_interval().as_nanos() as u64;
+        let payload = Payload::new(Some(job.message_bytes()), job.args.message.payload, 1);
+        Self { job: job.clone(), payload, start_ns, next: 0, boundary_ns, timer: Timer::new() }
     }
 
     /// Waits until the next batch is to be closed and pushes its messages; `push` has each one's due time. Gives
     /// whether there was one.
     pub(super) async fn next(&mut self, mut push: impl FnMut(&mut Payload, i64)) -> bool {
-        match self.job.kind {
-            JobKind::Flood { batch_messages, .. } => {
-                let stamp_us = self.anchor.now_us();
-                let end = (self.next + batch_messages).min(self.job.messages);
-                (self.next..end).for_each(|_| push(&mut self.payload, stamp_us));
-                std::mem::replace(&mut self.next, end) < end
-            }
-            JobKind::Paced { rate, .. } => {
-                let before = self.next;
-                while self.next == before && self.next < self.job.messages {
-                    // What is left at the end isn't kept until its interval is over.
-                    let last_due_ns = self.start_ns + rate.due_us(self.job.messages - 1) as u64 * 1_000;
-                    self.timer.until_ns(self.boundary_ns.min(last_due_ns)).await;
-                    let now_ns = s3mq_clock::monotonic_ns();
-                    let start_us = self.anchor.at_us(self.start_ns);
-                    let elapsed_us = ((now_ns - self.start_ns) / 1_000) as i64;
-                    while self.next < self.job.messages && rate.due_us(self.next) <= elapsed_us {
-                        push(&mut self.payload, start_us + rate.due_us(self.next));
-                        self.next += 1;
-                    }
-                    self.advance_boundary(now_ns);
-                }
-                before < self.next
-            }
+        let (rate, messages, before) = (self.job.args.rate, self.job.messages, self.next);
+        if !self.job.is_paced {
+            let stamp_us = self.job.anchor.now_us();
+            self.next = (before + self.job.batch_messages()).min(messages);
+            (before..self.next).for_each(|_| push(&mut self.payload, stamp_us));
         }
-    }
-
-    fn advance_boundary(&mut self, now_ns: u64) {
-        if let JobKind::Paced { commit_interval, .. } = self.job.kind {
-            let grid_ns = (commit_interval.as_nanos() as u64).max(1);
-            self.boundary_ns = self.start_ns + ((now_ns - self.start_ns) / grid_ns + 1) * grid_ns;
+        let start_us = self.job.anchor.at_us(self.start_ns);
+        let interval_ns = self.job.args.commit_interval().as_nanos() as u64;
+        // What is left at the end isn't kept until its interval is over.
+        let last_due_ns = self.start_ns + rate.due_us(messages - 1) as u64 * 1_000;
+        while self.next == before && self.next < messages {
+            self.timer.until_ns(self.boundary_ns.min(last_due_ns)).await;
+            let elapsed_ns = monotonic_ns() - self.start_ns;
+            while self.next < messages && rate.due_us(self.next) <= (elapsed_ns / 1_000) as i64 {
+                push(&mut self.payload, start_us + rate.due_us(self.next));
+                self.next += 1;
+            }
+            self.boundary_ns = self.start_ns + (elapsed_ns / interval_ns + 1) * interval_ns;
         }
+        before < self.next
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
+    use super::super::job::tests::job;
     use super::*;
-    use s3mq::producer::Padding;
     use s3mq::units::Rate;
-    use s3mq_queue::DataEncoding;
-
-    fn job(kind: JobKind, messages: u64) -> Job {
-        Job {
-            kind,
-            messages,
-            message_size: None,
-            padding: Padding::Text,
-            data_encoding: DataEncoding::Plain,
-            poll_interval: Duration::from_millis(1),
-        }
-    }
 
     async fn batches(job: &Job) -> Vec<Vec<i64>> {
-        let mut feed = Feed::start(job, &Anchor::now());
+        let mut feed = Feed::start(job);
         let mut batches = Vec::new();
         loop {
             let mut due = Vec::new();
@@ -109,17 +74,16 @@ mod tests {
 
     #[tokio::test]
     async fn a_flood_comes_in_equal_batches_and_a_rest() {
-        let kind = JobKind::Flood { batch_messages: 100, half_a_second: 1 };
-        let sizes: Vec<_> = batches(&job(kind, 250)).await.iter().map(Vec::len).collect();
+        let flood = job(false, 250, "--batch-messages 100");
+        let sizes: Vec<_> = batches(&flood).await.iter().map(Vec::len).collect();
         assert_eq!(sizes, [100, 100, 50]);
     }
 
     #[tokio::test]
     async fn paced_messages_are_due_by_the_schedule_however_batches_fall() {
         let rate: Rate = "2000".parse().unwrap();
-        let kind =
-            JobKind::Paced { rate, commit_interval: Duration::from_millis(10), warmup: Duration::ZERO };
-        let due = batches(&job(kind, 101)).await.concat();
+        let paced = job(true, 101, "--rate 2000 --autocommit-duration-ms 10");
+        let due = batches(&paced).await.concat();
         assert_eq!(due.len(), 101);
         assert!(due.iter().enumerate().all(|(i, us)| us - due[0] == rate.due_us(i as u64)));
     }

@@ -1,11 +1,27 @@
-//! `s3mq-layers`: the command line of the layer benchmark.
+//! `s3mq-layers`: what the queue costs over plain requests, and what the roles cost over the queue. The method is in
+//! docs/layers.md.
 
-use std::io;
+mod clients;
+mod feed;
+mod figures;
+mod job;
+mod own_store;
+mod page;
+mod queue_loop;
+mod raw_loop;
+mod reading;
+mod report;
+mod rounds;
+mod service;
+
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
+use s3mq::CancellationToken;
 use s3mq::cli::given_file::{self, cannot_use};
 use s3mq::cli::storage::{self, BackendArg, StorageArgs};
 use s3mq::cli::{Failure, VERSION, execute, interrupted, parse, say, signals};
@@ -14,14 +30,18 @@ use s3mq::exit::Exit;
 use s3mq::producer::MAX_BATCH_BYTES;
 use s3mq::report::{PartialFile, prepare_file};
 use s3mq::units::{Rate, Seconds};
-use s3mq_layers::{Build, Config, LayersError, OwnStore, Page, Report, tables};
-use s3mq_queue::storage::{Prefix, Store};
-use s3mq_server::memory_bytes;
+use s3mq_queue::storage::{Config, Prefix, PrefixLock, Store};
+use tokio::time::timeout;
+
+use report::Report;
+
+/// Longest that the lock and the embedded store are waited for in the end.
+const GRACE: Duration = Duration::from_secs(2);
 
 /// Measure what the queue costs over plain requests, and the roles over the queue
 ///
 /// One process carries the same messages by plain requests of two HTTP clients, by the queue, and by the
-/// producer and consumer roles, in interleaved rounds, and compares them; docs/layers.md tells the method.
+/// producer and consumer roles, in interleaved rounds, and compares them; docs/layers.md describes the method.
 /// With --s3-backend embedded the store is a process of its own. The defaults take a few minutes, and on
 /// two fast cores about 12 GB go through the store, of which it holds one run at a time; what a flood sends grows
 /// with --seconds, the whole with --rounds.
@@ -79,140 +99,116 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    if OwnStore::is_meant() {
-        return execute(OwnStore::serve());
+    // The embedded store is this program once more.
+    match std::env::args().nth(1) {
+        Some(first) if first == own_store::SERVE => s3mq::cli::main(),
+        _ => execute(run(parse())),
     }
-    execute(run(parse()))
 }
 
 async fn run(args: Args) -> Result<Exit, Failure> {
-    let embedded = args.storage.backend() == BackendArg::Embedded;
-    let config = args.config(embedded)?;
-    let remote = if embedded {
-        args.storage.refuse_other_store()?;
-        None
-    } else {
-        Some(args.storage.resolve(None)?)
-    };
+    let args = Arc::new(args);
+    args.check()?;
+    let remote = (!args.is_embedded()).then(|| args.storage.resolve(None)).transpose()?;
     // What can't be written or kept is known before minutes are spent.
     let code_cost = kept_code_cost(&args.output)?;
-    let page = args.page.as_deref().map(read_page).transpose()?;
-    if let Some(page) = &args.page {
-        prepare_file(page).map_err(|error| cannot_use("--page", page, &error))?;
+    let mut page = None;
+    if let Some(path) = &args.page {
+        page = Some((path, given_file::read("--page", path, page::around_the_tables)?));
+        prepare_file(path).map_err(|error| cannot_use("--page", path, &error))?;
     }
     prepare_file(&args.output).map_err(|error| cannot_use("--output", &args.output, &error))?;
 
     let stop = signals::watch(false)?;
-    let own = match remote {
-        Some(_) => None,
-        None => Some(OwnStore::start().await.map_err(failed)?),
+    let (own, config) = match remote {
+        Some(config) => (None, config),
+        None => own_store::start(&args.storage.deadlines).await.map(|(own, config)| (Some(own), config))?,
     };
-    let store = match (remote, &own) {
-        (Some(config), _) => config,
-        (None, Some(own)) => own.config().with_timeouts(
-            args.storage.deadlines.request_timeout_seconds.as_duration(),
-            args.storage.deadlines.retry_timeout_seconds.as_duration(),
-        ),
-        (None, None) => return Err(Failure::runtime("the embedded store did not start")),
-    };
-    let connect = async {
-        storage::preflight(&store, &args.prefix, args.storage.create_bucket, |_| {}).await?;
-        Ok::<_, Failure>(Store::connect(store.clone()).await?)
-    };
-    let measured = async {
-        let connected = tokio::select! {
-            connected = connect => connected?,
-            () = stop.cancelled() => return Err(interrupted()),
-        };
-        let tell = |line: &str| {
-            if !args.quiet {
-                say(line);
-            }
-        };
-        s3mq_layers::run(&config, &connected, Build::new(VERSION), stop.clone(), tell).await.map_err(failed)
-    }
-    .await;
-    if let Some(own) = own {
-        own.end().await;
+    let measured = measure(&args, config, stop).await;
+    if let Some(mut own) = own {
+        // Closes its standard input, and kills it if it doesn't end by that.
+        let _ = timeout(GRACE, own.wait()).await;
     }
     let report = Report { code_cost, ..measured? };
 
-    let mut json = serde_json::to_vec_pretty(&report)
-        .map_err(|error| Failure::runtime(format!("cannot write results: {error}")))?;
-    json.push(b'\n');
-    PartialFile::write_whole(&args.output, &json)
-        .map_err(|error| Failure::runtime(format!("cannot write results: {error}")))?;
-    if let (Some(path), Some(page)) = (&args.page, page) {
-        PartialFile::write_whole(path, page.with(&report).as_bytes())
-            .map_err(|error| Failure::runtime(format!("cannot write the page: {error}")))?;
+    let cannot_write =
+        |what: &str, error: &dyn Display| Failure::runtime(format!("cannot write {what}: {error}"));
+    let json = serde_json::to_string_pretty(&report).map_err(|error| cannot_write("results", &error))?;
+    PartialFile::write_whole(&args.output, format!("{json}\n").as_bytes())
+        .map_err(|error| cannot_write("results", &error))?;
+    let tables = page::tables(&report);
+    if let Some((path, (head, tail))) = page {
+        PartialFile::write_whole(path, format!("{head}{tables}{tail}").as_bytes())
+            .map_err(|error| cannot_write("the page", &error))?;
     }
-    say(tables(&report).trim_end());
+    say(tables.trim_end());
     say(&format!("results: {}", args.output.display()));
     Ok(Exit::Ok)
 }
 
+/// Measures all layers while it holds the lock of the prefix. Objects are deleted again, except where it is interrupted.
+async fn measure(args: &Arc<Args>, config: Config, stop: CancellationToken) -> Result<Report, Failure> {
+    let connect = async {
+        storage::preflight(&config, &args.prefix, args.storage.create_bucket, |_| {}).await?;
+        Ok::<_, Failure>(Store::connect(config.clone()).await?)
+    };
+    let store = tokio::select! {
+        store = connect => store?,
+        () = stop.cancelled() => return Err(interrupted()),
+    };
+    let holder = format!("s3mq layers, process {}", std::process::id());
+    let lock = PrefixLock::acquire(&store, &args.prefix, &holder).await?;
+    let measured = tokio::select! {
+        measured = rounds::measure(args, &store) => measured,
+        () = stop.cancelled() => Err(interrupted()),
+    };
+    // A store that has died must not keep an interrupted run.
+    let _ = timeout(GRACE, lock.release()).await;
+    measured
+}
+
 impl Args {
-    fn config(&self, embedded: bool) -> Result<Config, Failure> {
-        let message_size = self.message.size().map_err(Failure::usage)?;
-        let bytes = self.batch_messages.saturating_mul(self.message.bytes() as u64);
-        if bytes > MAX_BATCH_BYTES as u64 {
-            return Err(Failure::usage(format!(
-                "--batch-messages {} of {} bytes are more than the {MAX_BATCH_BYTES} bytes of a batch",
-                self.batch_messages,
-                self.message.bytes()
-            )));
+    fn is_embedded(&self) -> bool {
+        self.storage.backend() == BackendArg::Embedded
+    }
+
+    fn commit_interval(&self) -> Duration {
+        Duration::from_millis(self.autocommit_duration_ms)
+    }
+
+    fn poll_interval(&self) -> Duration {
+        Duration::from_millis(self.poll_interval_ms)
+    }
+
+    /// What is due this long after the first message is in no latency.
+    fn warmup(&self) -> Duration {
+        self.seconds.as_duration() / 10
+    }
+
+    /// Refuses messages that can't be sent, batches that the roles would cut where the plain loops don't, and two stores.
+    fn check(&self) -> Result<(), Failure> {
+        self.message.size().map_err(Failure::usage)?;
+        let in_an_interval = self.rate.per_second() * self.commit_interval().as_secs_f64();
+        for (flags, messages) in [
+            ("--batch-messages", self.batch_messages as f64),
+            ("--rate and --autocommit-duration-ms", in_an_interval),
+        ] {
+            let bytes = messages * self.message.bytes() as f64;
+            if bytes > MAX_BATCH_BYTES as f64 {
+                return Err(Failure::usage(format!(
+                    "{flags} make batches of {bytes:.0} bytes, more than {MAX_BATCH_BYTES}, where the roles cut them"
+                )));
+            }
         }
-        let interval_seconds = self.autocommit_duration_ms as f64 / 1e3;
-        let interval_bytes = self.rate.per_second() * interval_seconds * self.message.bytes() as f64;
-        if interval_bytes > MAX_BATCH_BYTES as f64 {
-            return Err(Failure::usage(format!(
-                "--rate {} of {} bytes come to {interval_bytes:.0} bytes in --autocommit-duration-ms {}, more than the \
-                 {MAX_BATCH_BYTES} bytes of a batch: the roles would cut it where the plain loops don't",
-                self.rate,
-                self.message.bytes(),
-                self.autocommit_duration_ms
-            )));
-        }
-        Ok(Config {
-            prefix: self.prefix.clone(),
-            rate: self.rate,
-            commit_interval: Duration::from_millis(self.autocommit_duration_ms),
-            batch_messages: self.batch_messages,
-            message_size,
-            padding: self.message.payload,
-            data_encoding: self.message.data_encoding,
-            seconds: self.seconds,
-            rounds: usize::from(self.rounds),
-            poll_interval: Duration::from_millis(self.poll_interval_ms),
-            max_bytes: memory_bytes().filter(|_| embedded).map(|bytes| bytes / 2),
-        })
+        if self.is_embedded() { self.storage.refuse_other_store() } else { Ok(()) }
     }
 }
 
 /// The field `code_cost` of the results that are there, if any are.
 fn kept_code_cost(path: &Path) -> Result<Option<serde_json::Value>, Failure> {
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(cannot_use("--output", path, &error)),
-    };
-    let results: serde_json::Value =
-        serde_json::from_str(&text).map_err(|error| cannot_use("--output", path, &error))?;
+    if !path.try_exists().unwrap_or(true) {
+        return Ok(None);
+    }
+    let results: serde_json::Value = given_file::read("--output", path, |text| serde_json::from_str(text))?;
     Ok(results.get("code_cost").cloned())
-}
-
-fn read_page(path: &Path) -> Result<Page, Failure> {
-    given_file::read("--page", path, |text| text.parse::<Page>())
-}
-
-/// What it was that ended the measuring, and the exit code for it.
-fn failed(error: LayersError) -> Failure {
-    let exit = match error {
-        LayersError::Interrupted => Exit::Interrupted,
-        LayersError::NotWhole { .. } => Exit::Lossy,
-        LayersError::TooLarge(_) => Exit::Usage,
-        LayersError::Queue(ref error) if error.is_foreign() => Exit::Usage,
-        _ => Exit::Failed,
-    };
-    Failure { exit, message: error.to_string() }
 }

@@ -1,79 +1,82 @@
-//! The tables of the documentation's page, read from the results alone.
+//! The tables of the documentation's page, from the results alone.
 
-use std::fmt::Write;
-use std::str::FromStr;
-
-use super::figures::Metric;
-use super::report::{Report, When};
-use super::{Comparison, Layer, Row};
+use super::figures::{Comparison, Metric, Row};
+use super::report::{Build, Report};
+use s3mq::machine::Machine;
 use s3mq::units::grouped;
 
 const BEGIN: &str = "<!-- begin: written by `just layers` from benches/results/layers.json -->\n";
 const END: &str = "<!-- end -->\n";
+const COLUMNS: &str = "flood messages/s | flood CPU us/message | paced p50 - i/2, ms | paced p50, ms | \
+                       paced p99, ms | paced CPU us/message |";
 
-/// A page that has tables between two marks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Page {
-    head: String,
-    tail: String,
-}
-
-impl Page {
-    /// The page with the tables of these results.
-    pub fn with(&self, report: &Report) -> String {
-        format!("{}{BEGIN}{}{END}{}", self.head, tables(report), self.tail)
-    }
-}
-
-impl FromStr for Page {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let parts = text.split_once(BEGIN).and_then(|(head, rest)| Some((head, rest.split_once(END)?.1)));
-        let (head, tail) =
-            parts.ok_or_else(|| format!("it has no lines `{}` and `{}`", BEGIN.trim(), END.trim()))?;
-        Ok(Self { head: head.to_owned(), tail: tail.to_owned() })
+/// What a page has before its tables and after them, both with their marks.
+pub(super) fn around_the_tables(page: &str) -> Result<(String, String), String> {
+    let tables = page.find(BEGIN).map(|begin| begin + BEGIN.len());
+    let tables = tables.and_then(|start| Some((start, start + page[start..].find(END)?)));
+    match tables {
+        Some((start, end)) => Ok((page[..start].to_owned(), page[end..].to_owned())),
+        None => Err(format!("it has no lines `{}` and `{}`", BEGIN.trim(), END.trim())),
     }
 }
 
 /// The tables, in Markdown.
-pub fn tables(report: &Report) -> String {
-    let mut text = String::from("\n");
-    // Writing to a string can't fail.
-    let _ = describe(&mut text, report)
-        .and_then(|()| layers(&mut text, report))
-        .and_then(|()| comparisons(&mut text, report))
-        .and_then(|()| round_trips(&mut text, report));
-    text.push('\n');
+pub(super) fn tables(report: &Report) -> String {
+    let layers = report.layers.chunk_by(|a, b| a.layer == b.layer).map(|rows| {
+        let cells: Vec<_> = rows.iter().map(figures).collect();
+        format!("| `{}` | {} |", rows[0].layer.name(), cells.join(" | "))
+    });
+    let pairs = report.comparisons.chunk_by(|a, b| (a.upper, a.lower) == (b.upper, b.lower)).map(|rows| {
+        let cells: Vec<_> = rows.iter().map(multiple).collect();
+        format!("| `{}` to `{}` | {} |", rows[0].upper.name(), rows[0].lower.name(), cells.join(" | "))
+    });
+    let (before, after): (Vec<_>, Vec<_>) = report.round_trip.iter().partition(|row| row.when == "before");
+    let round_trips = before.iter().zip(after).map(|(before, after)| {
+        let (body_bytes, request) = (grouped(before.body_bytes as u64), &before.request);
+        let p50s = format!("{} | {}", ms(before.p50_us), ms(after.p50_us));
+        let p99s = format!("{} | {}", ms(before.p99_us), ms(after.p99_us));
+        format!("| {request} | {body_bytes} | {p50s} | {p99s} |")
+    });
+    let mut text = format!("\n{}\n\n", describe(report));
+    text +=
+        &table("Median (best to worst round); `*` is store-bound:", &format!("| layer | {COLUMNS}"), layers);
+    text += &table(
+        "One layer's median as a multiple of another's; `*` where both are store-bound:",
+        &format!("| | {COLUMNS}"),
+        pairs,
+    );
+    text += &table(
+        "The store's own round trips, one after the other:",
+        "| request | body, bytes | p50 before, ms | p50 after, ms | p99 before, ms | p99 after, ms |",
+        round_trips,
+    );
     text
 }
 
-fn describe(text: &mut String, report: &Report) -> std::fmt::Result {
-    let Report { build, machine, job, .. } = report;
-    writeln!(
-        text,
-        "{} processors ({}), {} GiB, {}; store: {}{}; s3mq {}, {}, flags: {}; delta-rs {}, object_store {}, \
-         aws-sdk-s3 {}.\n",
-        machine.processors,
-        machine.cpu,
+pub(super) fn ms(us: u64) -> String {
+    format!("{:.2}", us as f64 / 1e3)
+}
+
+fn table(title: &str, header: &str, rows: impl Iterator<Item = String>) -> String {
+    let rule = "|---".repeat(header.matches('|').count() - 1);
+    let rows: Vec<_> = rows.collect();
+    format!("{title}\n\n{header}\n{rule}|\n{}\n\n", rows.join("\n"))
+}
+
+fn describe(report: &Report) -> String {
+    let Report { machine, store, store_server, job, .. } = report;
+    let Machine { processors, cpu, os, .. } = machine;
+    let Build { version, rustc, rustflags, deltalake, object_store, aws_sdk_s3 } = &report.build;
+    let server = store_server.as_ref().map(|server| format!("{server}, ")).unwrap_or_default();
+    let flags = if rustflags.is_empty() { "none" } else { rustflags };
+    let (flood_messages, batch_messages) = (grouped(job.flood_messages), grouped(job.batch_messages));
+    format!(
+        "{processors} processors ({cpu}), {} GiB, {os}; store: {server}{store}; s3mq {version}, {rustc}, flags: {flags}; \
+         delta-rs {deltalake}, object_store {object_store}, aws-sdk-s3 {aws_sdk_s3}.\n\n\
+         Messages of {} bytes. Flood: {flood_messages} messages in batches of {batch_messages}. Paced: {} messages a \
+         second, commits every {} ms, half of which is left out of `p50 - i/2`. {} rounds; polling every {} ms.",
         machine.memory_bytes >> 30,
-        machine.os,
-        report.store_server.as_ref().map(|server| format!("{server}, ")).unwrap_or_default(),
-        report.store,
-        build.version,
-        build.rustc,
-        if build.rustflags.is_empty() { "none" } else { &build.rustflags },
-        build.deltalake,
-        build.object_store,
-        build.aws_sdk_s3,
-    )?;
-    writeln!(
-        text,
-        "Messages of {} bytes. Flood: {} messages in batches of {}. Paced: {} messages a second, commits every \
-         {} ms, half of which is left out of `p50 - i/2`. {} rounds; polling every {} ms.\n",
         job.message_bytes,
-        grouped(job.flood_messages),
-        grouped(job.batch_messages),
         job.rate,
         job.autocommit_duration_ms,
         job.rounds,
@@ -81,49 +84,15 @@ fn describe(text: &mut String, report: &Report) -> std::fmt::Result {
     )
 }
 
-const COLUMNS: &str = "flood messages/s | flood CPU us/message | paced p50 - i/2, ms | paced p50, ms | \
-                       paced p99, ms | paced CPU us/message |";
-
-fn layers(text: &mut String, report: &Report) -> std::fmt::Result {
-    writeln!(text, "Median (best to worst round); `*` is store-bound:\n")?;
-    writeln!(text, "| layer | {COLUMNS}\n|---|---|---|---|---|---|---|")?;
-    for layer in Layer::ALL {
-        write!(text, "| `{}` |", layer.name())?;
-        for metric in Metric::ALL {
-            let cell = report.row(layer, metric).map(figures).unwrap_or_default();
-            write!(text, " {cell} |")?;
-        }
-        writeln!(text)?;
-    }
-    writeln!(text)
-}
-
 fn figures(row: &Row) -> String {
     let show = |value: f64| match row.metric {
         Metric::MessagesPerSecond => grouped(value.round() as u64),
         Metric::CpuUsPerMessage => format!("{value:.3}"),
         Metric::PacedCpuUsPerMessage => format!("{value:.1}"),
-        Metric::LatencyP50Us | Metric::LatencyP50BeyondHalfIntervalUs | Metric::LatencyP99Us => {
-            format!("{:.2}", value / 1e3)
-        }
+        _ => format!("{:.2}", value / 1e3),
     };
     let mark = if row.store_bound { "*" } else { "" };
-    let figures = &row.figures;
-    format!("{}{mark} ({} to {})", show(figures.median), show(figures.best), show(figures.worst))
-}
-
-fn comparisons(text: &mut String, report: &Report) -> std::fmt::Result {
-    writeln!(text, "One layer's median as a multiple of another's; `*` where both are store-bound:\n")?;
-    writeln!(text, "| | {COLUMNS}\n|---|---|---|---|---|---|---|")?;
-    for pair in report.comparisons.chunk_by(|a, b| (a.upper, a.lower) == (b.upper, b.lower)) {
-        write!(text, "| `{}` to `{}` |", pair[0].upper.name(), pair[0].lower.name())?;
-        for metric in Metric::ALL {
-            let cell = pair.iter().find(|row| row.metric == metric).map(multiple).unwrap_or_default();
-            write!(text, " {cell} |")?;
-        }
-        writeln!(text)?;
-    }
-    writeln!(text)
+    format!("{}{mark} ({} to {})", show(row.median), show(row.best), show(row.worst))
 }
 
 fn multiple(row: &Comparison) -> String {
@@ -135,37 +104,12 @@ fn multiple(row: &Comparison) -> String {
     }
 }
 
-fn round_trips(text: &mut String, report: &Report) -> std::fmt::Result {
-    writeln!(text, "The store's own round trips, one after the other:\n")?;
-    writeln!(
-        text,
-        "| request | body, bytes | p50 before, ms | p50 after, ms | p99 before, ms | p99 after, ms |"
-    )?;
-    writeln!(text, "|---|---|---|---|---|---|")?;
-    for before in report.round_trip.iter().filter(|row| row.when == When::Before) {
-        let after = report.round_trip.iter().find(|row| {
-            (row.when, &row.request, row.body_bytes) == (When::After, &before.request, before.body_bytes)
-        });
-        let ms = |us: Option<u64>| us.map_or_else(String::new, |us| format!("{:.2}", us as f64 / 1e3));
-        writeln!(
-            text,
-            "| {} | {} | {} | {} | {} | {} |",
-            before.request,
-            grouped(before.body_bytes as u64),
-            ms(Some(before.p50_us)),
-            ms(after.map(|row| row.p50_us)),
-            ms(Some(before.p99_us)),
-            ms(after.map(|row| row.p99_us)),
-        )?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
     use std::path::Path;
 
+    use super::super::job::Layer;
     use super::*;
 
     fn committed(name: &str) -> String {
@@ -177,7 +121,8 @@ mod tests {
     }
 
     fn anew(page: &str, report: &Report) -> String {
-        page.parse::<Page>().unwrap().with(report)
+        let (head, tail) = around_the_tables(page).unwrap();
+        format!("{head}{}{tail}", tables(report))
     }
 
     #[test]
@@ -193,7 +138,7 @@ mod tests {
         assert!(page.starts_with("head\n") && page.ends_with("tail\n") && !page.contains("old"), "{page}");
         assert_eq!(anew(&page, &report), page);
         for broken in ["", BEGIN, END, &format!("{END}{BEGIN}")] {
-            assert!(broken.parse::<Page>().is_err());
+            assert!(around_the_tables(broken).is_err());
         }
     }
 

@@ -1,59 +1,49 @@
 //! The same loop over the queue: its append in place of the PUTs, its tail in place of the GETs.
 
 use super::feed::Feed;
-use super::raw_loop::PATIENCE;
+use super::job::{Job, Outcome, not_whole, spawn};
+use super::raw_loop::IDLE_TIMEOUT;
 use super::reading::Reading;
-use super::task::Task;
-use super::{Job, Layer, LayersError, Outcome};
-use s3mq_clock::Anchor;
-use s3mq_queue::{Batch, Consumer, ConsumerOptions, Lake, Poll, Producer, ProducerOptions, Received};
+use s3mq::cli::Failure;
+use s3mq_queue::{Batch, Consumer, Lake, Producer, ProducerOptions, Received};
 
 /// Carries the job through the table of `lake`, which isn't there yet.
-pub(super) async fn run(lake: Lake, job: Job) -> Result<Outcome, LayersError> {
-    let anchor = Anchor::now();
-    let producer = ProducerOptions {
-        data_encoding: job.data_encoding,
-        max_inflight_batches: job.inflight(),
-        anchor: anchor.clone(),
+pub(super) async fn run(lake: Lake, job: Job) -> Result<Outcome, Failure> {
+    let options = ProducerOptions {
+        data_encoding: job.args.message.data_encoding,
+        anchor: job.anchor.clone(),
         checkpoint_interval: 0,
         ..ProducerOptions::default()
     };
-    let producer = Producer::open(&lake, producer).await?;
-    let consumer = ConsumerOptions {
-        poll: Poll::Fixed { interval: job.poll_interval },
-        anchor: anchor.clone(),
-        ..ConsumerOptions::default()
-    };
-    let consumer = Consumer::open(&lake, consumer).await?;
-    let reader = Task::spawn(read(consumer, Reading::new(Layer::Queue, &job, &anchor)));
-    let writer = Task::spawn(write(producer, job, anchor));
-    let (reading, ()) = tokio::try_join!(reader.done(), writer.done())?;
+    let producer = Producer::open(&lake, options).await?;
+    let consumer = Consumer::open(&lake, job.consumer_options()).await?;
+    let reader = spawn(read(consumer, Reading::new(&job)));
+    let writer = spawn(write(producer, job));
+    let (reading, ()) = tokio::try_join!(reader, writer)?;
     reading.outcome()
 }
 
-async fn write(mut producer: Producer, job: Job, anchor: Anchor) -> Result<(), LayersError> {
-    let mut feed = Feed::start(&job, &anchor);
-    loop {
-        let mut batch = Batch::with_capacity(job.batch_messages() as usize, job.batch_bytes());
-        if !feed.next(|payload, due_us| batch.push_with(|values| payload.write(due_us, values))).await {
-            break;
-        }
-        producer.append(batch).await?;
+async fn write(mut producer: Producer, job: Job) -> Result<(), Failure> {
+    let mut feed = Feed::start(&job);
+    let empty = || Batch::with_capacity(job.batch_messages() as usize, job.batch_bytes());
+    let mut batch = empty();
+    while feed.next(|payload, due_us| batch.push_with(|values| payload.write(due_us, values))).await {
+        producer.append(std::mem::replace(&mut batch, empty())).await?;
     }
     producer.finish().await?;
     Ok(())
 }
 
 /// Reads to the end of the stream, which comes after the window has closed.
-async fn read(mut consumer: Consumer, mut reading: Reading) -> Result<Reading, LayersError> {
+async fn read(mut consumer: Consumer, mut reading: Reading) -> Result<Reading, Failure> {
     loop {
-        let Ok(received) = tokio::time::timeout(PATIENCE, consumer.next()).await else {
-            return Err(reading.not_whole("nothing came any more"));
+        let Ok(received) = tokio::time::timeout(IDLE_TIMEOUT, consumer.next()).await else {
+            return Err(not_whole("nothing came any more"));
         };
         match received? {
             Received::Batch(batch) => reading.read(batch.messages())?,
             Received::End(_) => return Ok(reading),
-            Received::Lost(file) => return Err(reading.not_whole(&file.reason)),
+            Received::Lost(file) => return Err(not_whole(file.reason)),
         }
     }
 }

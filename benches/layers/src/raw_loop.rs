@@ -1,174 +1,118 @@
 //! The raw loop: what the job costs with neither Delta nor Parquet.
 //!
-//! Its objects are below `_s3mq/`, which nobody else uses, in a directory with the marker of s3mq.
-//! A batch is a data object of its messages, one after the other. Index objects are numbered; each names the
-//! data objects that were stored since the one before it, a line each. The shape of the pipeline is the
-//! queue's (see `queue/producer.rs` and `queue/consumer.rs`), so that what differs is what is carried.
+//! A data object holds the messages of a batch, one after the other. Index objects are numbered; each names the data
+//! objects that were stored since the one before it, a line each. Stages and bounds are those of the queue (`producer.rs`
+//! and `consumer.rs` in `crates/queue`).
 
-use std::future::Future;
-use std::pin::Pin;
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::StreamExt;
-use futures::stream::FuturesOrdered;
-use tokio::sync::mpsc;
+use futures::future::RemoteHandle;
+use futures::{Stream, StreamExt, TryStreamExt, stream};
+use object_store::PutMode;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::clients::Client;
 use super::feed::Feed;
+use super::job::{Job, Outcome, not_whole, spawn};
 use super::reading::Reading;
-use super::task::Task;
-use super::{Job, Layer, LayersError, Outcome};
-use s3mq_clock::{Anchor, Timer, monotonic_ns};
-use s3mq_queue::storage::Prefix;
+use s3mq::cli::Failure;
+use s3mq_clock::{Timer, monotonic_ns};
 
 /// A reader to whom nothing came for this long has lost something.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Carries the job below `prefix`, which is empty.
-pub(super) async fn run<C: Client>(
-    layer: Layer,
-    client: C,
-    prefix: Prefix,
-    job: Job,
-) -> Result<Outcome, LayersError> {
-    let anchor = Anchor::now();
-    let reader =
-        Task::spawn(read(client.clone(), prefix.clone(), Reading::new(layer, &job, &anchor), job.clone()));
-    let writer = Task::spawn(write(client, prefix, job, anchor));
-    let (reading, ()) = tokio::try_join!(reader.done(), writer.done())?;
+/// Carries the job below the prefix of `client`, which is empty.
+pub(super) async fn run(client: Client, job: Job) -> Result<Outcome, Failure> {
+    let reader = spawn(read(client.clone(), job.clone()));
+    let writer = spawn(write(client, job));
+    let (reading, ()) = tokio::try_join!(reader, writer)?;
     reading.outcome()
 }
 
-async fn write<C: Client>(client: C, prefix: Prefix, job: Job, anchor: Anchor) -> Result<(), LayersError> {
-    let (batches, incoming) = mpsc::channel(1);
-    let pipeline = Task::spawn(put(client, prefix, job.inflight(), incoming));
-    let mut feed = Feed::start(&job, &anchor);
-    loop {
-        let mut batch = Vec::with_capacity(job.batch_bytes());
-        if !feed.next(|payload, due_us| payload.write(due_us, &mut batch)).await
-            || batches.send(Bytes::from(batch)).await.is_err()
-        {
+/// Uploads as many batches at once as the queue does; one counts until the index has it.
+async fn write(client: Client, job: Job) -> Result<(), Failure> {
+    let room = Arc::new(Semaphore::new(job.max_inflight()));
+    let (uploads, uploading) = mpsc::channel(job.max_inflight());
+    let index = spawn(index(client.clone(), uploading));
+    let mut feed = Feed::start(&job);
+    let mut batch = Vec::with_capacity(job.batch_bytes());
+    let mut number = 0u64;
+    while feed.next(|payload, due_us| payload.write(due_us, &mut batch)).await {
+        let full = Bytes::from(std::mem::replace(&mut batch, Vec::with_capacity(job.batch_bytes())));
+        let (client, name) = (client.clone(), format!("data-{number}"));
+        let Ok(place) = room.clone().acquire_owned().await else { break };
+        let upload = async move { client.put(&name, full, PutMode::Overwrite).await.map(|()| (name, place)) };
+        if uploads.send(spawn(upload)).await.is_err() {
             break;
         }
+        number += 1;
     }
-    drop(batches);
-    pipeline.done().await
+    drop(uploads);
+    index.await
 }
 
-/// A data object on its way to being stored; its name.
-type Upload = Pin<Box<dyn Future<Output = Result<String, LayersError>> + Send>>;
+/// A data object on its way: its name, and its place among those.
+type Upload = RemoteHandle<Result<(String, OwnedSemaphorePermit), Failure>>;
 
-/// An index object on its way.
-type Create = Pin<Box<dyn Future<Output = Result<(), LayersError>> + Send>>;
-
-async fn put<C: Client>(
-    client: C,
-    prefix: Prefix,
-    inflight: usize,
-    mut incoming: mpsc::Receiver<Bytes>,
-) -> Result<(), LayersError> {
-    let mut uploads: FuturesOrdered<Upload> = FuturesOrdered::new();
-    let mut stored: Vec<String> = Vec::new();
-    let (mut index, mut indexing): (Option<Create>, usize) = (None, 0);
-    let (mut data_objects, mut index_objects) = (0u64, 0u64);
-    let mut open = true;
-    loop {
-        if index.is_none() && !stored.is_empty() {
-            indexing = stored.len();
-            let (client, key) = (client.clone(), index_key(&prefix, index_objects));
-            let body = Bytes::from(std::mem::take(&mut stored).join("\n"));
-            index = Some(Box::pin(async move { client.create(&key, body).await }));
-            index_objects += 1;
-        }
-        let has_room = uploads.len() + stored.len() + indexing < inflight;
-        tokio::select! {
-            created = until_done(&mut index), if index.is_some() => {
-                created?;
-                (index, indexing) = (None, 0);
-            }
-            Some(name) = uploads.next(), if !uploads.is_empty() => stored.push(name?),
-            batch = incoming.recv(), if open && has_room => match batch {
-                Some(batch) => {
-                    let (client, name) = (client.clone(), format!("data-{data_objects}"));
-                    let key = data_key(&prefix, &name);
-                    uploads.push_back(Box::pin(async move { client.put(&key, batch).await.map(|()| name) }));
-                    data_objects += 1;
-                }
-                None => open = false,
-            },
-            else => return Ok(()),
-        }
+/// Creates index objects in order, one at a time; each names the data objects that were stored meanwhile.
+async fn index(client: Client, mut uploads: mpsc::Receiver<Upload>) -> Result<(), Failure> {
+    let max_inflight = uploads.max_capacity();
+    let uploads = stream::poll_fn(|context| uploads.poll_recv(context));
+    let mut stored = uploads.buffered(max_inflight).ready_chunks(max_inflight);
+    let mut number = 0;
+    while let Some(stored) = stored.next().await {
+        let (names, _places): (Vec<_>, Vec<_>) = stored.into_iter().collect::<Result<_, _>>()?;
+        client.put(&index_name(number), names.join("\n").into(), PutMode::Create).await?;
+        number += 1;
     }
+    Ok(())
 }
 
-async fn until_done(index: &mut Option<Create>) -> Result<(), LayersError> {
-    match index {
-        Some(index) => index.await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn read<C: Client>(
-    client: C,
-    prefix: Prefix,
-    mut reading: Reading,
-    job: Job,
-) -> Result<Reading, LayersError> {
-    let (slots, mut incoming) = mpsc::channel(job.ahead());
-    let message_bytes = job.payload().message_bytes();
-    let follower = Task::spawn(follow(client, prefix, job.poll_interval, slots));
+async fn read(client: Client, job: Job) -> Result<Reading, Failure> {
+    let mut reading = Reading::new(&job);
+    let mut data = pin!(data(client, &job));
     while !reading.is_through() {
-        let Ok(slot) = tokio::time::timeout(PATIENCE, incoming.recv()).await else {
-            return Err(reading.not_whole("nothing came any more"));
+        let Ok(Some(data)) = tokio::time::timeout(IDLE_TIMEOUT, data.next()).await else {
+            return Err(not_whole("nothing came any more"));
         };
-        let Some(slot) = slot else {
-            // The follower has failed; it says why.
-            return follower.done().await.map(|()| reading);
-        };
-        let data: Bytes = Task::done(slot).await?;
-        let messages = data.chunks_exact(message_bytes);
+        let data = data?;
+        let messages = data.chunks_exact(job.message_bytes());
         if !messages.remainder().is_empty() {
-            return Err(reading.not_whole("a data object is cut off"));
+            return Err(not_whole("a data object is cut off"));
         }
         reading.read(messages)?;
     }
     Ok(reading)
 }
 
-/// Asks for one index object after the other and has the data of each fetched.
-async fn follow<C: Client>(
-    client: C,
-    prefix: Prefix,
-    poll_interval: Duration,
-    slots: mpsc::Sender<Task<Bytes>>,
-) -> Result<(), LayersError> {
-    let (mut next, mut ask_at_ns, mut timer) = (0, 0, Timer::new());
-    loop {
-        timer.until_ns(ask_at_ns).await;
-        let Some(index) = client.get(&index_key(&prefix, next)).await? else {
-            ask_at_ns = monotonic_ns() + poll_interval.as_nanos() as u64;
-            continue;
+/// The data objects in the order of the index, fetched ahead as far as the job allows.
+fn data(client: Client, job: &Job) -> impl Stream<Item = Result<Bytes, Failure>> + use<> {
+    let poll_ns = job.args.poll_interval().as_nanos() as u64;
+    let start = (client.clone(), 0, Timer::new());
+    let index_objects = stream::try_unfold(start, move |(client, number, mut timer)| async move {
+        let name = index_name(number);
+        let index = loop {
+            match client.get(&name).await? {
+                Some(index) => break index,
+                None => timer.until_ns(monotonic_ns() + poll_ns).await,
+            }
         };
-        for name in String::from_utf8_lossy(&index).lines() {
-            // Room for it first: what is fetched ahead is bounded.
-            let Ok(slot) = slots.reserve().await else { return Ok(()) };
-            let (client, key) = (client.clone(), data_key(&prefix, name));
-            slot.send(Task::spawn(async move {
-                let gone =
-                    || LayersError::Request { request: format!("GET of {key}"), detail: "it is gone".into() };
-                client.get(&key).await?.ok_or_else(gone)
-            }));
-        }
-        next += 1;
-        ask_at_ns = 0;
-    }
+        let names: Vec<_> = String::from_utf8_lossy(&index).lines().map(|name| Ok(name.to_owned())).collect();
+        Ok::<_, Failure>(Some((stream::iter(names), (client, number + 1, timer))))
+    });
+    let fetch = move |name: String| {
+        let client = client.clone();
+        spawn(async move {
+            let gone = || Failure::runtime(format!("GET of {name} failed: it is gone"));
+            client.get(&name).await?.ok_or_else(gone)
+        })
+    };
+    index_objects.try_flatten().map_ok(fetch).try_buffered(job.max_ahead())
 }
 
-fn index_key(prefix: &Prefix, number: u64) -> object_store::path::Path {
-    prefix.join(&format!("_s3mq/index/{number:020}"))
-}
-
-fn data_key(prefix: &Prefix, name: &str) -> object_store::path::Path {
-    prefix.join(&format!("_s3mq/{name}"))
+fn index_name(number: u64) -> String {
+    format!("index/{number:020}")
 }

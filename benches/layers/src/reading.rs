@@ -1,125 +1,84 @@
 //! What reading a message is, for the raw and the queue loop, and the window in which it is measured.
 
-use super::{Job, JobKind, Layer, LayersError, Outcome};
+use super::job::{Job, Outcome, not_whole};
+use s3mq::cli::Failure;
 use s3mq::consumer::due_us;
-use s3mq::machine;
-use s3mq::measure::Latencies;
-use s3mq_clock::Anchor;
+use s3mq::machine::cpu_seconds;
+use s3mq::measure::{Latencies, LatencySummary};
+use s3mq_clock::monotonic_ns;
 
 /// The clock is read at least once for this many messages of a batch, as the consumer role does.
-const MESSAGES_A_CLOCK_READ: usize = 1_000;
+const MESSAGES_A_CLOCK_READ: u64 = 1_000;
 
-/// From the first delivery to the last message.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Window {
-    opened: Option<Moment>,
-    closed: Option<Moment>,
+/// Monotonic nanoseconds, and the processor time so far in seconds.
+type Moment = (u64, f64);
+
+fn now() -> Moment {
+    (monotonic_ns(), cpu_seconds())
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Moment {
-    ns: u64,
-    cpu_seconds: f64,
-}
-
-impl Moment {
-    fn now() -> Self {
-        Self { ns: s3mq_clock::monotonic_ns(), cpu_seconds: machine::cpu_seconds() }
-    }
-}
-
-impl Window {
-    pub(super) fn open(&mut self) {
-        self.opened = Some(Moment::now());
-    }
-
-    pub(super) fn close(&mut self) {
-        self.closed = Some(Moment::now());
-    }
-
-    /// What it came to, in a job that was carried whole.
-    pub(super) fn outcome(
-        &self,
-        layer: Layer,
-        job: &Job,
-        latency_us: Option<(u64, u64)>,
-    ) -> Result<Outcome, LayersError> {
-        let messages = job.messages.saturating_sub(job.batch_messages());
-        match (self.opened, self.closed) {
-            (Some(opened), Some(closed)) if closed.ns > opened.ns && messages > 0 => Ok(Outcome {
-                seconds: (closed.ns - opened.ns) as f64 / 1e9,
-                messages,
-                cpu_seconds: closed.cpu_seconds - opened.cpu_seconds,
-                latency_us,
-            }),
-            _ => Err(LayersError::NotWhole {
-                layer: layer.name(),
-                detail: "everything came at once; there is no window to measure".to_owned(),
-            }),
-        }
-    }
-}
-
-/// Reads messages: counts them and their bytes and, in a paced job, takes each one's latency from its stamp.
+/// Counts messages and their bytes, in the window from the first delivery to the last message.
 #[derive(Debug)]
 pub(super) struct Reading {
-    layer: Layer,
     job: Job,
-    anchor: Anchor,
-    window: Window,
     messages: u64,
     bytes: u64,
+    opened: Option<Moment>,
+    closed: Option<Moment>,
     warm_from_us: Option<i64>,
     latencies: Latencies,
 }
 
 impl Reading {
-    pub(super) fn new(layer: Layer, job: &Job, anchor: &Anchor) -> Self {
+    pub(super) fn new(job: &Job) -> Self {
         Self {
-            layer,
             job: job.clone(),
-            anchor: anchor.clone(),
-            window: Window::default(),
             messages: 0,
             bytes: 0,
+            opened: None,
+            closed: None,
             warm_from_us: None,
             latencies: Latencies::default(),
         }
     }
 
-    /// Reads the messages of a batch that has just been delivered.
-    pub(super) fn read<'a>(&mut self, messages: impl Iterator<Item = &'a [u8]>) -> Result<(), LayersError> {
-        if self.messages == 0 {
-            self.window.open();
+    /// Something was delivered: the first time opens the window.
+    pub(super) fn delivered(&mut self) {
+        self.opened.get_or_insert_with(now);
+    }
+
+    /// Messages were read: the last of them closes the window.
+    pub(super) fn count(&mut self, messages: u64) {
+        self.messages += messages;
+        if self.messages == self.job.messages {
+            self.closed = Some(now());
         }
-        match self.job.kind {
-            JobKind::Flood { .. } => {
-                for message in messages {
-                    self.messages += 1;
-                    self.bytes += message.len() as u64;
+    }
+
+    /// Reads a batch that has just been delivered.
+    pub(super) fn read<'a>(&mut self, batch: impl Iterator<Item = &'a [u8]>) -> Result<(), Failure> {
+        self.delivered();
+        let (mut messages, mut bytes) = (0, 0);
+        if self.job.is_paced {
+            let (warmup_us, mut now_us) = (self.job.args.warmup().as_micros() as i64, 0);
+            for message in batch {
+                if messages % MESSAGES_A_CLOCK_READ == 0 {
+                    now_us = self.job.anchor.now_us();
                 }
-            }
-            JobKind::Paced { warmup, .. } => {
-                let mut now_us = 0;
-                for (index, message) in messages.enumerate() {
-                    if index % MESSAGES_A_CLOCK_READ == 0 {
-                        now_us = self.anchor.now_us();
-                    }
-                    let Some(due_us) = due_us(message) else {
-                        return Err(self.not_whole("a message has no readable stamp"));
-                    };
-                    let warm_from_us = *self.warm_from_us.get_or_insert(due_us + warmup.as_micros() as i64);
-                    if due_us >= warm_from_us {
-                        self.latencies.record(now_us - due_us, 1);
-                    }
-                    self.messages += 1;
-                    self.bytes += message.len() as u64;
+                let due_us = due_us(message).ok_or_else(|| not_whole("a message has no readable stamp"))?;
+                if due_us >= *self.warm_from_us.get_or_insert(due_us + warmup_us) {
+                    self.latencies.record(now_us - due_us, 1);
                 }
+                (messages, bytes) = (messages + 1, bytes + message.len() as u64);
+            }
+        } else {
+            // Nothing but counting, which a flood is measured by.
+            for message in batch {
+                (messages, bytes) = (messages + 1, bytes + message.len() as u64);
             }
         }
-        if self.is_through() {
-            self.window.close();
-        }
+        self.bytes += bytes;
+        self.count(messages);
         Ok(())
     }
 
@@ -128,55 +87,47 @@ impl Reading {
         self.messages >= self.job.messages
     }
 
-    /// What it came to.
-    ///
-    /// # Errors
-    /// When not exactly what was sent has come.
-    pub(super) fn outcome(self) -> Result<Outcome, LayersError> {
-        let bytes = self.job.messages * self.job.payload().message_bytes() as u64;
+    /// What it came to, with the latencies that it took; an error where not exactly what was sent has come.
+    pub(super) fn outcome(self) -> Result<Outcome, Failure> {
+        let bytes = self.job.messages * self.job.message_bytes() as u64;
         if (self.messages, self.bytes) != (self.job.messages, bytes) {
-            return Err(self.not_whole(&format!(
+            return Err(not_whole(format!(
                 "{} messages of {} bytes in all came, {} of {bytes} were sent",
                 self.messages, self.bytes, self.job.messages
             )));
         }
-        let percentile = |percentile| self.latencies.percentile_us(percentile);
-        self.window.outcome(self.layer, &self.job, percentile(50.0).zip(percentile(99.0)))
+        self.window(self.latencies.summary())
     }
 
-    /// The error that the layer is not whole.
-    pub(super) fn not_whole(&self, detail: &str) -> LayersError {
-        LayersError::NotWhole { layer: self.layer.name(), detail: detail.to_owned() }
+    /// What all messages came to, with these latencies.
+    pub(super) fn window(&self, latency: Option<LatencySummary>) -> Result<Outcome, Failure> {
+        let messages = self.messages.saturating_sub(self.job.batch_messages()) as f64;
+        match self.opened.zip(self.closed) {
+            Some(((from_ns, cpu_from), (to_ns, cpu_to))) if to_ns > from_ns && messages > 0.0 => {
+                let seconds = (to_ns - from_ns) as f64 / 1e9;
+                let cpu_us_per_message = (cpu_to - cpu_from) * 1e6 / messages;
+                let messages_per_second = messages / seconds;
+                Ok(Outcome { seconds, messages_per_second, cpu_us_per_message, latency })
+            }
+            _ => Err(not_whole("everything came at once; there is no window to measure")),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
+    use super::super::job::tests::job;
     use super::*;
-    use s3mq::producer::Padding;
-    use s3mq_queue::DataEncoding;
-
-    fn job(kind: JobKind) -> Job {
-        Job {
-            kind,
-            messages: 4,
-            message_size: None,
-            padding: Padding::Text,
-            data_encoding: DataEncoding::Plain,
-            poll_interval: Duration::from_millis(1),
-        }
-    }
+    use s3mq::exit::Exit;
 
     fn flood() -> Job {
-        job(JobKind::Flood { batch_messages: 2, half_a_second: 1 })
+        job(false, 4, "--batch-messages 2")
     }
 
     const MESSAGE: &[u8] = b"1724403133.066217";
 
     fn reading(job: &Job, batches: &[usize]) -> Reading {
-        let mut reading = Reading::new(Layer::Raw, job, &Anchor::now());
+        let mut reading = Reading::new(job);
         for &count in batches {
             reading.read(std::iter::repeat_n(MESSAGE, count)).unwrap();
         }
@@ -186,7 +137,8 @@ mod tests {
     #[test]
     fn what_came_whole_is_a_figure_without_the_batch_that_opened_the_window() {
         let outcome = reading(&flood(), &[2, 2]).outcome().unwrap();
-        assert_eq!((outcome.messages, outcome.latency_us), (2, None));
+        let messages = outcome.messages_per_second * outcome.seconds;
+        assert_eq!((messages.round(), outcome.latency), (2.0, None));
         assert!(outcome.seconds > 0.0);
     }
 
@@ -195,26 +147,26 @@ mod tests {
         assert!(!reading(&flood(), &[2, 1]).is_through());
         for batches in [&[2, 1][..], &[2, 3], &[]] {
             let error = reading(&flood(), batches).outcome().unwrap_err();
-            assert!(matches!(error, LayersError::NotWhole { layer: "raw", .. }), "{error}");
+            assert_eq!(error.exit, Exit::Lossy, "{}", error.message);
         }
     }
 
     #[test]
     fn messages_of_another_length_are_no_figure() {
-        let mut reading = Reading::new(Layer::Raw, &flood(), &Anchor::now());
+        let mut reading = Reading::new(&flood());
         reading.read([MESSAGE, MESSAGE, MESSAGE, b"short"].into_iter()).unwrap();
-        assert!(reading.outcome().unwrap_err().to_string().contains("56 bytes"));
+        assert!(reading.outcome().unwrap_err().message.contains("56 bytes"));
     }
 
     #[test]
     fn a_paced_job_has_latencies_after_its_warm_up_and_reads_stamps() {
-        let rate = "100".parse().unwrap();
-        let paced = |warmup| job(JobKind::Paced { rate, commit_interval: Duration::from_millis(20), warmup });
-        let outcome = reading(&paced(Duration::ZERO), &[2, 2]).outcome().unwrap();
-        assert!(outcome.latency_us.unwrap().0 > 1_000_000);
-        let outcome = reading(&paced(Duration::from_secs(1)), &[2, 2]).outcome().unwrap();
-        assert_eq!(outcome.latency_us, None);
-        let mut unreadable = Reading::new(Layer::Queue, &paced(Duration::ZERO), &Anchor::now());
+        // A tenth of the seconds.
+        let paced = |seconds| job(true, 4, &format!("--rate 100 --seconds {seconds}"));
+        let outcome = reading(&paced("0.000001"), &[2, 2]).outcome().unwrap();
+        assert!(outcome.latency.unwrap().p50_us > 1_000_000);
+        let outcome = reading(&paced("10"), &[2, 2]).outcome().unwrap();
+        assert_eq!(outcome.latency, None);
+        let mut unreadable = Reading::new(&paced("10"));
         assert!(unreadable.read([&b"no stamp, but long"[..]].into_iter()).is_err());
     }
 }

@@ -5,108 +5,86 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::raw_loop::PATIENCE;
-use super::reading::Window;
-use super::task::Task;
-use super::{Job, JobKind, Layer, LayersError, Outcome};
+use super::job::{Job, Outcome, not_whole, spawn};
+use super::raw_loop::IDLE_TIMEOUT;
+use super::reading::Reading;
 use s3mq::CancellationToken;
+use s3mq::cli::Failure;
 use s3mq::consumer::{self, Sink};
 use s3mq::events::Event;
 use s3mq::measure::{PercentileRow, Percentiles, Sample};
 use s3mq::producer::{self, Arrival, MAX_BATCH_BYTES, Schedule};
-use s3mq_clock::Anchor;
-use s3mq_queue::{ConsumerOptions, Lake, Poll, ProducerOptions};
+use s3mq_queue::{Lake, ProducerOptions};
 
 /// Longer than any flood: its batches are cut where they are full.
 const NEVER: Duration = Duration::from_secs(3_600);
 
 /// Carries the job through the table of `lake`, which isn't there yet.
-pub(super) async fn run(lake: Lake, job: Job) -> Result<Outcome, LayersError> {
-    let anchor = Anchor::now();
+pub(super) async fn run(lake: Lake, job: Job) -> Result<Outcome, Failure> {
     let stop = CancellationToken::new();
     let (ready, is_ready) = oneshot::channel();
-    let consumer = {
-        let (lake, stop, config) = (lake.clone(), stop.clone(), consumer_config(&job, &anchor));
-        let mut watch = Watch::of(&job, ready);
-        Task::spawn(async move {
-            let summary = consumer::run(config, &lake, stop, &mut watch).await?;
-            Ok((summary, watch))
-        })
-    };
-    let producer = {
-        let config = producer_config(&job, &anchor);
-        Task::spawn(async move {
-            // The consumer that fails before is waited for, and says why.
-            let _ = is_ready.await;
-            Ok(producer::run(config, &lake, stop, |_| {}).await?)
-        })
-    };
-    let ((received, watch), sent) = tokio::try_join!(consumer.done(), producer.done())?;
+    let (table, stop_too, config) = (lake.clone(), stop.clone(), consumer_config(&job));
+    let mut watch = Watch { ready: Some(ready), reading: Reading::new(&job) };
+    let consumer = spawn(async move {
+        let summary = consumer::run(config, &table, stop_too, &mut watch).await?;
+        Ok::<_, Failure>((summary, watch.reading))
+    });
+    let config = producer_config(&job);
+    let producer = spawn(async move {
+        // The consumer that fails before is waited for, and says why.
+        let _ = is_ready.await;
+        producer::run(config, &lake, stop, |_| {}).await.map_err(Failure::from)
+    });
+    let ((received, reading), sent) = tokio::try_join!(consumer, producer)?;
     let counts = (received.received, sent.committed);
     if counts != (job.messages, job.messages) || !received.is_whole() {
-        return Err(LayersError::NotWhole {
-            layer: Layer::Service.name(),
-            detail: format!(
-                "{} messages came, {} were committed, {} lost, {} were to be sent",
-                received.received,
-                sent.committed,
-                received.lost(),
-                job.messages
-            ),
-        });
+        return Err(not_whole(format!(
+            "{} messages came, {} were committed, {} lost, {} were to be sent",
+            received.received,
+            sent.committed,
+            received.lost(),
+            job.messages
+        )));
     }
-    let latency_us = match job.kind {
-        JobKind::Flood { .. } => None,
-        JobKind::Paced { .. } => received.latency.map(|latency| (latency.p50_us, latency.p99_us)),
-    };
-    watch.window.outcome(Layer::Service, &job, latency_us)
+    reading.window(received.latency.filter(|_| job.is_paced))
 }
 
-fn producer_config(job: &Job, anchor: &Anchor) -> producer::Config {
-    let messages = job.messages;
-    let (schedule, commit_interval, max_batch_bytes) = match job.kind {
-        JobKind::Flood { .. } => (Schedule::Flood { messages }, NEVER, job.batch_bytes()),
-        JobKind::Paced { rate, commit_interval, .. } => {
-            let arrival = Arrival::Uniform;
-            (Schedule::Paced { rate, messages, arrival, seed: 0 }, commit_interval, MAX_BATCH_BYTES)
-        }
+fn producer_config(job: &Job) -> producer::Config {
+    let (args, messages) = (&job.args, job.messages);
+    let (schedule, commit_interval, max_batch_bytes) = if job.is_paced {
+        let schedule = Schedule::Paced { rate: args.rate, messages, arrival: Arrival::Uniform, seed: 0 };
+        (schedule, args.commit_interval(), MAX_BATCH_BYTES)
+    } else {
+        (Schedule::Flood { messages }, NEVER, job.batch_bytes())
     };
     producer::Config {
         queue: ProducerOptions {
-            data_encoding: job.data_encoding,
+            data_encoding: args.message.data_encoding,
             checkpoint_interval: 0,
-            anchor: anchor.clone(),
+            anchor: job.anchor.clone(),
             ..ProducerOptions::default()
         },
         schedule,
-        grace: PATIENCE,
+        grace: IDLE_TIMEOUT,
         commit_interval,
         max_batch_bytes,
-        message_size: job.message_size,
-        padding: job.padding,
+        message_size: args.message.message_size,
+        padding: args.message.payload,
         interval: Duration::from_secs(1),
     }
 }
 
-fn consumer_config(job: &Job, anchor: &Anchor) -> consumer::Config {
-    // A row each half second of messages, as the bench has it.
-    let (log_frequency, warmup) = match job.kind {
-        JobKind::Flood { half_a_second, .. } => (half_a_second, Duration::ZERO),
-        JobKind::Paced { rate, warmup, .. } => ((rate.per_second() / 2.0) as u64, warmup),
-    };
+fn consumer_config(job: &Job) -> consumer::Config {
     consumer::Config {
-        queue: ConsumerOptions {
-            poll: Poll::Fixed { interval: job.poll_interval },
-            anchor: anchor.clone(),
-            ..ConsumerOptions::default()
-        },
+        queue: job.consumer_options(),
         expected_messages: None,
         producers: 1,
-        log_frequency,
-        warmup,
-        wait_timeout: PATIENCE,
-        drain_timeout: PATIENCE,
-        commit_interval: job.poll_interval,
+        // A row each half second or so, as in a bench.
+        log_frequency: (job.messages as f64 / job.args.seconds.as_f64() / 2.0).max(1.0) as u64,
+        warmup: if job.is_paced { job.args.warmup() } else { Duration::ZERO },
+        wait_timeout: IDLE_TIMEOUT,
+        drain_timeout: IDLE_TIMEOUT,
+        commit_interval: job.args.poll_interval(),
         interval: Duration::from_secs(1),
         percentiles: Percentiles::default(),
     }
@@ -115,15 +93,7 @@ fn consumer_config(job: &Job, anchor: &Anchor) -> consumer::Config {
 /// Sees the first and the last message, and when the consumer is ready.
 struct Watch {
     ready: Option<oneshot::Sender<()>>,
-    left: u64,
-    is_open: bool,
-    window: Window,
-}
-
-impl Watch {
-    fn of(job: &Job, ready: oneshot::Sender<()>) -> Self {
-        Self { ready: Some(ready), left: job.messages, is_open: false, window: Window::default() }
-    }
+    reading: Reading,
 }
 
 impl Sink for Watch {
@@ -138,14 +108,8 @@ impl Sink for Watch {
     }
 
     fn message(&mut self, _: i64, _: i64) -> io::Result<()> {
-        if !self.is_open {
-            self.is_open = true;
-            self.window.open();
-        }
-        self.left = self.left.wrapping_sub(1);
-        if self.left == 0 {
-            self.window.close();
-        }
+        self.reading.delivered();
+        self.reading.count(1);
         Ok(())
     }
 
