@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 
 use crate::measure::Percentiles;
 use crate::producer::{Arrival, MAX_BATCH_BYTES, Padding, STAMP_BYTES};
-use crate::units::Seconds;
+use crate::units::{Seconds, parse_bytes, parse_ms};
 use s3mq_queue::storage::Prefix;
 use s3mq_queue::{Batch, DataEncoding, Poll, ProducerOptions};
 
@@ -139,8 +139,7 @@ pub enum PollPolicy {
 #[derive(Clone, Debug, Args, Serialize)]
 pub struct CommitArgs {
     /// Producers' commit interval, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 1000,
-          value_parser = clap::value_parser!(u64).range(1..=86_400_000))]
+    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = parse_ms)]
     pub autocommit_duration_ms: u64,
 }
 
@@ -205,7 +204,7 @@ pub struct PercentileArgs {
 #[command(next_help_heading = "Messages")]
 pub struct MessageArgs {
     /// Bytes a message, at least 17 [default: the 17 bytes of the stamp alone]
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = |text: &str| parse_bytes(text).map(|bytes| bytes as usize))]
     #[serde(rename = "message_bytes", serialize_with = "message_bytes")]
     pub message_size: Option<usize>,
 
@@ -251,8 +250,7 @@ pub struct PollArgs {
 
     /// Pause between two questions of --poll fixed, in milliseconds [default: a tenth of
     /// --autocommit-duration-ms, at least 1]
-    #[arg(long, value_name = "MS",
-          value_parser = clap::value_parser!(u64).range(1..=86_400_000))]
+    #[arg(long, value_name = "MS", value_parser = parse_ms)]
     #[serde(skip)]
     pub poll_interval_ms: Option<u64>,
 }

@@ -1,5 +1,6 @@
-//! Quantities that cross the command line: rates, durations and the counts made of them. A [`Rate`] is a whole number of
-//! millionths: with floats, a sweep by `0.1` would name a prefix `0.30000000000000004`.
+//! Quantities that cross the command line: rates, durations, sizes and the counts made of them. Each is a plain number or
+//! has a unit (`20k`, `30s`, `1KiB`). A [`Rate`] is a whole number of millionths: with floats, a sweep by `0.1` would name
+//! a prefix `0.30000000000000004`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,6 +8,57 @@ use std::str::FromStr;
 use serde::Serialize;
 
 const MICROS: u64 = 1_000_000;
+
+/// Units, and how many of the plain number's each is. Of two that a text may end with, the longer comes first.
+type Units = &'static [(&'static str, f64)];
+
+const RATES: Units = &[("k", 1e3), ("K", 1e3), ("M", 1e6)];
+const DURATIONS: Units = &[("ms", 1e-3), ("s", 1.0), ("min", 60.0), ("m", 60.0), ("h", 3600.0)];
+const SIZES: Units = &[
+    ("KiB", 1024.0),
+    ("MiB", 1048576.0),
+    ("GiB", 1073741824.0),
+    ("kB", 1e3),
+    ("KB", 1e3),
+    ("MB", 1e6),
+    ("GB", 1e9),
+    ("B", 1.0),
+    ("k", 1e3),
+    ("K", 1e3),
+    ("M", 1e6),
+    ("G", 1e9),
+];
+
+/// The number that a text says, in the plain number's unit.
+fn parse(text: &str, units: Units) -> Option<f64> {
+    let with_unit = units.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, factor)));
+    let (number, factor) = with_unit.unwrap_or((text, &1.0));
+    Some(number.trim_end().parse::<f64>().ok()? * factor)
+}
+
+/// A size of at least a byte, such as `300`, `300B` or `1KiB`.
+///
+/// # Errors
+/// When it isn't one, or no whole number of bytes.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    match parse(text, SIZES) {
+        Some(bytes) if bytes >= 1.0 && bytes < 2f64.powi(53) && bytes.fract() == 0.0 => Ok(bytes as u64),
+        _ => Err(format!("`{text}` is not a number of bytes, such as 300, 300B or 1KiB")),
+    }
+}
+
+/// Milliseconds, such as `100`, `100ms` or `2s`: a whole number from 1 to a day.
+///
+/// # Errors
+/// When it isn't one.
+pub fn parse_ms(text: &str) -> Result<u64, String> {
+    const DAY_MS: f64 = 86_400_000.0;
+    let ms = text.parse::<f64>().ok().or_else(|| Some((parse(text, DURATIONS)? * 1e3 * 1e6).round() / 1e6));
+    match ms {
+        Some(ms) if (1.0..=DAY_MS).contains(&ms) && ms.fract() == 0.0 => Ok(ms as u64),
+        _ => Err("must be a whole number of milliseconds from 1 to a day, such as 100 or 2s".to_owned()),
+    }
+}
 
 /// Messages a second: positive, at most [`Rate::MAX`], exact to a millionth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,7 +99,7 @@ impl FromStr for Rate {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let value: f64 = text.parse().map_err(|_| format!("`{text}` is not a number"))?;
+        let value = parse(text, RATES).ok_or_else(|| format!("`{text}` is not a number"))?;
         if !value.is_finite() || value <= 0.0 {
             return Err("must be a number above 0".to_owned());
         }
@@ -98,10 +150,10 @@ impl FromStr for Seconds {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text.parse::<f64>() {
-            Ok(value) if value > 0.0 && value <= Self::MAX.0 => Ok(Self(value)),
-            Ok(_) => Err("must be above 0 and at most a year".to_owned()),
-            Err(_) => Err(format!("`{text}` is not a number of seconds")),
+        match parse(text, DURATIONS) {
+            Some(value) if value > 0.0 && value <= Self::MAX.0 => Ok(Self(value)),
+            Some(_) => Err("must be above 0 and at most a year".to_owned()),
+            None => Err(format!("`{text}` is not a number of seconds")),
         }
     }
 }
@@ -146,6 +198,28 @@ mod tests {
         for text in ["0", "-1", "nan", "inf", "1e12", "", "x"] {
             assert!(text.parse::<Seconds>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn units_are_taken_as_people_type_them() {
+        for (text, plain) in [("20k", "20000"), ("1.5k", "1500"), ("2M", "2000000"), ("20 k", "20000")] {
+            assert_eq!(rate(text), rate(plain), "{text}");
+        }
+        for (text, seconds) in [("30s", 30.0), ("500ms", 0.5), ("5m", 300.0), ("5min", 300.0), ("1h", 3600.0)]
+        {
+            assert_eq!(text.parse(), Ok(Seconds(seconds)), "{text}");
+        }
+        for (text, bytes) in [("300", 300), ("300B", 300), ("1KiB", 1024), ("1kB", 1000), ("1.5KiB", 1536)] {
+            assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
+        }
+        for (text, ms) in [("100", 100), ("100ms", 100), ("2s", 2_000), ("1.5s", 1_500), ("1h", 3_600_000)] {
+            assert_eq!(parse_ms(text), Ok(ms), "{text}");
+        }
+        assert!(
+            ["300b", "B", "1.5", "-1", "nan", "1e99", "1KiBs"].iter().all(|text| parse_bytes(text).is_err())
+        );
+        assert!(["0", "1.5", "0.5ms", "-1s", "2d", "25h"].iter().all(|text| parse_ms(text).is_err()));
+        assert!(["20kk", "k", "20 s", "30B"].iter().all(|text| text.parse::<Rate>().is_err()));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::exit::Exit;
 use crate::machine::watch_pauses;
 use crate::measure::{PercentileRow, Sample};
 use crate::report::{Hlog, PartialFile, RateCsv, prepare_file};
-use crate::units::Seconds;
+use crate::units::{Seconds, parse_bytes};
 use s3mq_queue::storage::LakePath;
 use s3mq_queue::{ConsumerOptions, Start};
 
@@ -95,7 +95,7 @@ pub(super) struct Args {
     /// Bytes of data files that may be fetched and not delivered yet
     #[arg(long, value_name = "BYTES",
           default_value_t = ConsumerOptions::default().max_inflight_bytes as u64,
-          value_parser = clap::value_parser!(u64).range(1..), help_heading = "Flow")]
+          value_parser = parse_bytes, help_heading = "Flow")]
     max_inflight_bytes: u64,
 
     /// Go on past a version that removes rows, instead of stopping
