@@ -12,6 +12,9 @@ use tokio::sync::mpsc;
 
 use crate::events::Event;
 
+/// The program that runs, also where a newer one has got its name meanwhile: results of two builds don't mix.
+const THIS_PROGRAM: &str = "/proc/self/exe";
+
 /// How long a child may take to end in good order.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -43,8 +46,9 @@ impl Child {
         environment: &[(String, String)],
         stderr: Stdio,
     ) -> std::io::Result<Self> {
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = Command::new(THIS_PROGRAM);
         command
+            .arg0("s3mq")
             .args(arguments)
             .envs(environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())
