@@ -60,10 +60,11 @@ impl Write for PartialFile {
 /// Creates a directory for results and proves that files can be written there.
 pub(crate) fn prepare_directory(directory: &Path) -> io::Result<()> {
     fs::create_dir_all(directory).map_err(|error| named(directory, &error))?;
-    let probe = directory.join(".s3mq-writable.partial");
-    File::create(&probe).and_then(|_| fs::remove_file(&probe)).map_err(|error| {
+    // Several processes may try the same directory at once: the file has no name, or one of its own.
+    tempfile::tempfile_in(directory).map_err(|error| {
         io::Error::new(error.kind(), format!("no file can be written to {}: {error}", directory.display()))
-    })
+    })?;
+    Ok(())
 }
 
 /// Creates the directory of a file for results and proves that files can be written there.
