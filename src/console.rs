@@ -74,7 +74,9 @@ const LINE_EVERY: Duration = Duration::from_secs(5);
 impl Progress {
     /// Progress of `label` in `unit`, of a known total or none, on standard error.
     pub(crate) fn new(label: &str, total: Option<u64>, unit: &'static str, quiet: bool) -> Self {
-        let is_terminal = stderr().is_terminal();
+        // One that can't move its cursor gets lines as a file does.
+        let is_terminal =
+            stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
         let bar = (!quiet && is_terminal).then(|| {
             let (bar, template) = match total {
                 Some(total) => (ProgressBar::new(total), "{prefix} {wide_bar} {msg} {elapsed}"),

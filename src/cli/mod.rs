@@ -18,10 +18,10 @@ pub mod signals;
 pub mod storage;
 mod store_model;
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::LazyLock;
 
+use anstream::{AutoStream, ColorChoice};
 use clap::builder::BoolishValueParser;
 use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 
@@ -162,7 +162,8 @@ fn start_logging() {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
+        // A terminal that shows colours, where they are wanted (NO_COLOR, TERM=dumb, CLICOLOR).
+        .with_ansi(AutoStream::choice(&std::io::stderr()) != ColorChoice::Never)
         .with_target(false)
         // Where standard error can't be written, it would say so there, and panic over it.
         .log_internal_errors(false)
