@@ -52,6 +52,8 @@ mod store;
 mod store_failures;
 #[path = "cli/store_models.rs"]
 mod store_models;
+#[path = "cli/surroundings.rs"]
+mod surroundings;
 #[path = "cli/sweep.rs"]
 mod sweep;
 #[path = "cli/usage.rs"]

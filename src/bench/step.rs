@@ -36,6 +36,9 @@ const PRODUCER: &str = "producer";
 const CONSUMER: &str = "consumer";
 const INTERRUPTED: &str = "was interrupted by somebody else";
 
+/// How much later than its children a bench may hear of a signal to all of them.
+const SIGNAL_SKEW: Duration = Duration::from_secs(1);
+
 /// Longest that a child may take to say that it is ready, and how much longer for each version that its table was
 /// preloaded with: without a checkpoint it reads them all, which was measured to take less than half of this.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -61,6 +64,19 @@ fn was_idle(limit: Duration) -> String {
 impl Step<'_> {
     /// Runs it to its end; gives what came of it, and its timeline. The faults are left to the sweep.
     pub(super) async fn run(&mut self) -> Result<(StepReport, Vec<TimelineRow>), BenchError> {
+        match self.run_to_its_end().await {
+            // A signal to a whole group may reach the children first.
+            Err(BenchError::Role { problem, .. })
+                if problem == INTERRUPTED
+                    && tokio::time::timeout(SIGNAL_SKEW, self.stop.cancelled()).await.is_ok() =>
+            {
+                Err(BenchError::Interrupted)
+            }
+            ended => ended,
+        }
+    }
+
+    async fn run_to_its_end(&mut self) -> Result<(StepReport, Vec<TimelineRow>), BenchError> {
         let first_version = self.preload().await?;
         let anchor = Anchor::now();
         let mut heard = self.run_roles(&anchor, first_version).await?;

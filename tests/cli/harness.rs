@@ -32,9 +32,14 @@ pub(crate) struct S3mq {
 /// `s3mq` with these arguments, separated by blanks, in a fresh directory and without any variable that
 /// it knows.
 pub(crate) fn s3mq(arguments: &str) -> S3mq {
+    by(&[env!("CARGO_BIN_EXE_s3mq")], arguments)
+}
+
+/// The same by other words: what runs `s3mq`, or a copy of it.
+pub(crate) fn by(program: &[&str], arguments: &str) -> S3mq {
     let directory = Arc::new(tempfile::tempdir().unwrap());
-    let mut command = Command::new(env!("CARGO_BIN_EXE_s3mq"));
-    command.args(arguments.split_whitespace()).env_clear().current_dir(directory.path());
+    let mut command = Command::new(program[0]);
+    command.args(&program[1..]).args(arguments.split_whitespace()).env_clear().current_dir(directory.path());
     // No profile of whoever runs the tests.
     command.env("HOME", directory.path());
     S3mq { command, directory, reads_one_line: false, stdout: None, stderr: None }

@@ -50,7 +50,12 @@ impl Store {
 
     /// `s3mq` with these arguments and the exported variables.
     pub(crate) fn s3mq(&self, arguments: &str) -> S3mq {
-        self.exports.iter().fold(s3mq(arguments), |command, (name, value)| command.env(name, value))
+        self.variables().fold(s3mq(arguments), |command, (name, value)| command.env(name, value))
+    }
+
+    /// The exported variables.
+    pub(crate) fn variables(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.exports.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     /// Where it listens, as a URL.

@@ -1,0 +1,78 @@
+//! What a package manager, a supervisor or a terminal does to a process: its binary is replaced while it runs, its children
+//! hear a signal first, its terminal has no colours.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::harness::{by, s3mq};
+use crate::processes::{children, wait_for};
+use crate::store::Store;
+
+const S3MQ: &str = env!("CARGO_BIN_EXE_s3mq");
+const TWO_RATES: &str = "bench --range-start 200 --range-end 400 --range-step 200 --seconds-to-stream 2 \
+                         --autocommit-duration-ms 50 --checkpoint-interval 10 --warmup-seconds 0 --quiet";
+
+/// An upgrade in the middle of a sweep.
+#[test]
+fn a_binary_that_is_replaced_while_it_runs_is_gone_on_with() {
+    let directory = tempfile::tempdir().unwrap();
+    let copy = directory.path().join("s3mq");
+    fs::copy(S3MQ, &copy).unwrap();
+    let bench = by(&[copy.to_str().unwrap()], TWO_RATES).spawn();
+    wait_for("a child", || children(bench.pid()).into_iter().next());
+    // As package managers do it: another file gets the name.
+    let other = directory.path().join("other");
+    fs::write(&other, "#!/bin/sh\nexit 77\n").unwrap();
+    fs::rename(&other, &copy).unwrap();
+    let finished = bench.finish();
+    finished.exits(0);
+    for rate in [200, 400] {
+        let result: Value =
+            serde_json::from_str(&finished.read(&format!("benchmark-results/{rate}.json"))).unwrap();
+        let checkpoints = &result["result"]["producer"]["checkpoints"];
+        finished.check(checkpoints["made"].as_u64() > Some(0) && checkpoints["failed"] == 0, checkpoints);
+    }
+}
+
+/// A shell or a supervisor may signal children before their parent.
+#[test]
+fn a_signal_that_the_children_hear_first_is_an_interruption_all_the_same() {
+    let bench = s3mq(TWO_RATES).spawn();
+    let roles = wait_for("both roles", || {
+        let roles = children(bench.pid());
+        (roles.len() == 2).then_some(roles)
+    });
+    roles.iter().for_each(|role| role.signal(Signal::INT));
+    std::thread::sleep(Duration::from_millis(20));
+    bench.signal(Signal::INT);
+    bench.finish().exits(130).complains(&["interrupted"]);
+}
+
+#[test]
+fn colours_are_left_out_where_they_are_not_wanted() {
+    let store = Store::start();
+    let said = |name: &str, value: &str| {
+        // `script` gives it a terminal.
+        let command = format!("{S3MQ} consumer --lake-path none --wait-timeout-seconds 1");
+        let run = by(&["script", "-qec", &command, "/dev/null"], "")
+            .env("RUST_LOG", "s3mq=debug")
+            .env("TERM", "xterm")
+            .env(name, value);
+        let run = store.variables().fold(run, |run, (name, value)| run.env(name, value));
+        run.run().stdout
+    };
+    if !Path::new("/usr/bin/script").exists() {
+        eprintln!("skipped: needs script (util-linux)");
+        return;
+    }
+    assert!(said("COLUMNS", "200").contains('\x1b'), "a terminal has colours");
+    for (name, value) in [("NO_COLOR", "1"), ("TERM", "dumb")] {
+        let said = said(name, value);
+        assert!(!said.contains('\x1b'), "{name}: {said}");
+        assert!(said.contains("no message came"), "{said}");
+    }
+}
