@@ -85,6 +85,8 @@ pub struct Cost {
     pub requests_usd_per_hour: f64,
     /// The same for a month of 730 hours.
     pub requests_usd_per_month: f64,
+    /// Of these, the consumer's.
+    pub consumer_usd_per_month: f64,
     /// The same for a million messages; `None` where none were sent.
     pub requests_usd_per_million_messages: Option<f64>,
     /// Storing a month's messages for a month.
@@ -103,18 +105,18 @@ impl Cost {
         consumer: &Requests,
         idle_pause: Duration,
     ) -> Self {
-        let spent: f64 = [&producer.running_requests, consumer, &producer.checkpoint_requests]
-            .into_iter()
-            .map(|requests| prices.of(requests))
-            .sum();
+        let consumed = prices.of(consumer);
+        let spent =
+            prices.of(&producer.running_requests) + prices.of(&producer.checkpoint_requests) + consumed;
         let seconds = producer.sending_seconds.max(1e-9);
-        let requests_usd_per_hour = spent / seconds * 3600.0;
         let month_seconds = HOURS_A_MONTH * 3600.0;
+        let requests_usd_per_month = spent / seconds * month_seconds;
         let idle_second = prices.get_per_million / 1e6 / idle_pause.as_secs_f64().max(1e-9)
             + prices.put_list_per_million / 1e6 / IDLE_LIST_INTERVAL.as_secs_f64();
         Self {
-            requests_usd_per_hour,
-            requests_usd_per_month: requests_usd_per_hour * HOURS_A_MONTH,
+            requests_usd_per_hour: requests_usd_per_month / HOURS_A_MONTH,
+            requests_usd_per_month,
+            consumer_usd_per_month: consumed / seconds * month_seconds,
             requests_usd_per_million_messages: (producer.committed > 0)
                 .then(|| spent / producer.committed as f64 * 1e6),
             storage_usd_per_month: producer.file_bytes as f64 / seconds * month_seconds / 1e9
@@ -157,6 +159,7 @@ mod tests {
         let cost = of(&producer);
         assert!((cost.requests_usd_per_hour - 0.000_110 * 3600.0).abs() < 1e-9, "{cost:?}");
         assert!((cost.requests_usd_per_month - 0.396 * 730.0).abs() < 1e-6);
+        assert!((cost.consumer_usd_per_month - 0.000_010 * 3600.0 * 730.0).abs() < 1e-6);
         assert!((cost.requests_usd_per_million_messages.unwrap() - 0.011).abs() < 1e-12);
         // 100 GETs and a fifth of a LIST a second.
         assert!((cost.idle_usd_per_month - (40e-6 + 1e-6) * 730.0 * 3600.0).abs() < 1e-9);

@@ -45,6 +45,12 @@ pub(crate) fn cost_table(prices: &Prices, steps: &[StepReport]) -> String {
     );
     text.push_str(&aligned(rows));
     if let Some(step) = steps.last() {
+        let consumer = step.cost.consumer_usd_per_month;
+        let producer = step.cost.requests_usd_per_month - consumer;
+        text.push_str(&format!(
+            "P producers and C consumers on one table: P x {producer:.2} + P x C x {consumer:.2} $/month;\n\
+             each consumer reads what every producer commits, and repeats after conflicts come on top\n"
+        ));
         let idle = step.cost.idle_usd_per_month;
         text.push_str(&format!(
             "idle (no messages), calculated from the polling policy: {idle:.2} $/month a consumer\n"
