@@ -113,9 +113,11 @@ class Run:
         document = json.loads((directory / f"{rate}.json").read_text())
         self.run, self.result = document["run"], document["result"]
         self.consumer, self.producer = self.result["consumer"], self.result["producer"]
-        # The warm-up is over for what was due this long after the first.
-        warm_from_us = self.due_us[0] + whole_us(self.run["warmup_seconds"]) if len(values) else 0
-        self.measured = self.due_us >= warm_from_us
+        # Measured is what was due within the window, which is counted from the first message.
+        since_first_us = self.due_us - self.due_us[0] if len(values) else self.due_us
+        warm_us, measured_us = whole_us(self.run["warmup_seconds"]), whole_us(self.run["measured_seconds"])
+        self.warming, self.late = since_first_us < warm_us, since_first_us >= warm_us + measured_us
+        self.measured = ~(self.warming | self.late)
         self.latency_us = self.received_us - self.due_us
         self.exact = Exact(self.latency_us[self.measured])
         self.interval_us = max(whole_us(self.run["interval_seconds"]), 1)
@@ -146,7 +148,8 @@ def check_json(run):
     # Messages without a stamp have no line in the raw values.
     check.same("unreadable", run.consumer["unreadable"], 0)
     check.same("received", run.consumer["received"], len(run.due_us))
-    check.same("warmup", run.consumer["warmup"], int((~run.measured).sum()))
+    check.same("warmup", run.consumer["warmup"], int(run.warming.sum()))
+    check.same("beyond_window", run.consumer["beyond_window"], int(run.late.sum()))
     check.same("negative_latencies", run.consumer["negative_latencies"], exact.negative)
     check.holds(np.all(np.diff(run.received_us) >= 0), "received times run back")
     told = told or {"count": 0}

@@ -1,6 +1,7 @@
 //! The flags that several commands share, each declared once. Their validated values are what is used and what
 //! `{rate}.json` has of them.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -51,10 +52,14 @@ pub struct RunArgs {
     #[serde(skip)]
     pub percentiles: PercentileArgs,
 
-    /// Leave messages out of the figures that were due this long after the first, in seconds
-    /// [default: a tenth of --seconds-to-stream, at most 30]
+    /// Leave messages out of the figures that were due this long after the first, in seconds; rounded up to whole
+    /// commit intervals [default: a tenth of --seconds-to-stream, at most 30]
     #[arg(long, value_name = "SECONDS", value_parser = parse_warmup)]
     pub warmup_seconds: Option<f64>,
+
+    /// How long after the warm-up messages are measured: to the end of the last whole commit interval.
+    #[arg(skip)]
+    pub measured_seconds: f64,
 }
 
 /// More versions would hardly be meant: at two thousand a second it takes more than an hour.
@@ -64,7 +69,9 @@ impl RunArgs {
     /// With the defaults that depend on other flags; an error where the flags don't go together.
     pub(crate) fn validated(mut self) -> Result<Self, String> {
         let streamed = self.seconds_to_stream.as_f64();
-        let warmup = *self.warmup_seconds.get_or_insert((streamed / 10.0).min(30.0));
+        let warmup = self.warmup_seconds.unwrap_or((streamed / 10.0).min(30.0));
+        let window = measured_window(warmup, streamed, self.commit.interval());
+        (self.warmup_seconds, self.measured_seconds) = (Some(window.start), window.end - window.start);
         if warmup >= streamed {
             return Err(format!(
                 "--warmup-seconds {warmup} leaves nothing to measure of --seconds-to-stream {streamed}"
@@ -72,6 +79,16 @@ impl RunArgs {
         }
         Ok(self)
     }
+}
+
+/// The part of a run that is measured, in seconds after its first message: whole commit intervals, for within one the first
+/// message waits longest and the last not at all. All after the warm-up where not even one interval is whole.
+fn measured_window(warmup: f64, streamed: f64, commit_interval: Duration) -> Range<f64> {
+    let interval = commit_interval.as_secs_f64();
+    // A sum of binary fractions may be a hair off a whole number.
+    const TOLERANCE: f64 = 1e-9;
+    let (first, last) = ((warmup / interval - TOLERANCE).ceil(), (streamed / interval + TOLERANCE).floor());
+    if first < last { first * interval..last * interval } else { warmup..streamed }
 }
 
 /// Where a bench writes.
@@ -272,4 +289,25 @@ impl PollArgs {
 /// The name that clap knows a value by.
 pub fn value_name(value: &impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_commit_intervals_are_measured_where_there_are_any() {
+        let window = |warmup, streamed, interval_ms| {
+            let window = measured_window(warmup, streamed, Duration::from_millis(interval_ms));
+            let ms = |seconds: f64| (seconds * 1e3).round() as u64;
+            (ms(window.start), ms(window.end))
+        };
+        assert_eq!(window(0.8, 8.0, 1000), (1000, 8000));
+        assert_eq!(window(0.0, 8.5, 1000), (0, 8000));
+        assert_eq!(window(0.3, 3.0, 100), (300, 3000));
+        assert_eq!(window(30.0, 300.0, 7), (30_002, 299_999));
+        // Not one is whole.
+        assert_eq!(window(2.9, 3.0, 1000), (2900, 3000));
+        assert_eq!(window(0.1, 1.0, 60_000), (100, 1000));
+    }
 }

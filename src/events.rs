@@ -217,6 +217,8 @@ pub struct ConsumerSummary {
     pub received: u64,
     /// Of these, left out of the latency figures as warm-up.
     pub warmup: u64,
+    /// Of these, left out because they were due after the last whole commit interval.
+    pub beyond_window: u64,
     /// From due to delivered, after the warm-up; `None` where nothing was measured.
     pub latency: Option<LatencySummary>,
     /// The chosen percentiles of that; empty where nothing was measured.

@@ -57,6 +57,7 @@ pub(super) fn consumer(step: &Step<'_>, anchor: &Anchor, first_version: Option<u
         format!("--output-path={}", files.rows.display()),
         format!("--hlog-output-path={}", files.hlog.display()),
         format!("--log-frequency={}", ((rate.per_second() / 2.0) as u64).max(1)),
+        format!("--measured-seconds={}", run.measured_seconds),
         format!("--drain-timeout-seconds={}", drain_seconds.min(max_seconds)),
         format!("--wait-timeout-seconds={}", wait_seconds.min(max_seconds)),
         format!("--percentiles={}", run.percentiles.percentiles),

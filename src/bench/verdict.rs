@@ -181,7 +181,7 @@ mod tests {
                     "running_requests": [],
                 }),
                 consumer: json!({
-                    "ended": "end_of_stream", "received": 20_000, "warmup": 2_000, "latency": latency(110_000),
+                    "ended": "end_of_stream", "received": 20_000, "warmup": 2_000, "beyond_window": 0, "latency": latency(110_000),
                     "percentiles": [], "latency_since_handed_over": null, "stages": [], "negative_latencies": 0, "unreadable": 0, "lost_untracked": 0, "lost_files": 0,
                     "retractions": 0, "integrity": { "streams": [stream] }, "cold_open_seconds": null, "first_version": 0, "last_version": 200,
                     "receiving_seconds": 20.0, "wall_clock_step_us": 0, "store_clock": null,

@@ -74,6 +74,10 @@ pub(super) struct Args {
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = parse_warmup)]
     warmup_seconds: f64,
 
+    /// Leave messages out of the figures that were due this long after the warm-up, or later
+    #[arg(long, value_name = "SECONDS", hide = true)]
+    measured_seconds: Option<Seconds>,
+
     /// Before the first message: give up when none came for this long, in seconds. Time in which the store doesn't
     /// answer isn't counted
     #[arg(long, value_name = "SECONDS", default_value = "300")]
@@ -135,6 +139,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         producers: usize::from(args.producers),
         log_frequency: args.log_frequency,
         warmup: Duration::from_secs_f64(args.warmup_seconds),
+        measured: args.measured_seconds.map(Seconds::as_duration),
         wait_timeout: args.wait_timeout_seconds.as_duration(),
         drain_timeout: args.drain_timeout_seconds.as_duration(),
         commit_interval: args.commit.interval(),

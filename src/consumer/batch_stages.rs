@@ -104,7 +104,7 @@ mod tests {
         let producer =
             ProducerStamps { handed_over: vec![(0, handed_over_us)], sealed_us, encoded_us, stored_us };
         let stamps = Stamps { producer, commit_sent_us, discovered_us, fetched_us, decoded_us };
-        let (mut meter, mut stages_of_batch) = (Meter::new(0), BatchStages::new(&stamps));
+        let (mut meter, mut stages_of_batch) = (Meter::new(0..i64::MAX), BatchStages::new(&stamps));
         assert!(meter.record(0, delivered_us, 1));
         stages_of_batch.record(&mut meter, 0..1, 0, delivered_us);
         stages_of_batch.settle(&mut meter);
@@ -138,7 +138,7 @@ mod tests {
             fetched_us: 5_700,
             decoded_us: 5_750,
         };
-        let mut meter = Meter::new(0);
+        let mut meter = Meter::new(0..i64::MAX);
         let mut stages_of_batch = BatchStages::new(&stamps);
         // The second run goes across two hand-overs.
         for (indices, due_us) in [(0..2, 900), (2..4, 950), (4..5, 2_000)] {

@@ -7,6 +7,7 @@ mod stamp;
 mod tally;
 
 use std::io;
+use std::ops::Range;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -31,6 +32,8 @@ pub struct Config {
     pub log_frequency: u64,
     /// What was due within this after the first message is in no figure.
     pub warmup: Duration,
+    /// What was due this long after the warm-up, and later, is in no figure either; `None` is for ever.
+    pub measured: Option<Duration>,
     /// Give up when the first message, or the first that is lost, hasn't come for this long. Time in which the
     /// store doesn't answer is not counted, here and in `drain_timeout`.
     pub wait_timeout: Duration,
@@ -42,6 +45,15 @@ pub struct Config {
     pub interval: Duration,
     /// Percentiles for the summary.
     pub percentiles: Percentiles,
+}
+
+impl Config {
+    /// What is measured, in microseconds after the first message was due.
+    fn window_us(&self) -> Range<i64> {
+        let us = |duration: Duration| i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
+        let start_us = us(self.warmup);
+        start_us..self.measured.map_or(i64::MAX, |measured| start_us.saturating_add(us(measured)))
+    }
 }
 
 /// Where a run's events, rows and raw values go. An error of a sink ends the run.

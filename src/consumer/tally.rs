@@ -59,7 +59,7 @@ impl<'a> Tally<'a> {
                 .div_euclid(interval_us),
             interval_messages: 0,
             last_due_us: None,
-            meter: Meter::new(config.warmup.as_micros() as i64),
+            meter: Meter::new(config.window_us()),
             ledger: Ledger::new(config.queue.start != Start::Earliest),
             received: 0,
             unreadable: 0,
@@ -235,13 +235,14 @@ impl<'a> Tally<'a> {
         lake: &Lake,
         opening: &Requests,
     ) -> ConsumerSummary {
-        let warmup = self.meter.warmup_messages();
+        let (warmup, beyond_window) = (self.meter.warmup_messages(), self.meter.late_messages());
         let total = self.meter.into_total();
         let receiving_ns = self.last_delivery_ns - self.first_delivery_ns.unwrap_or(self.last_delivery_ns);
         ConsumerSummary {
             ended,
             received: self.received,
             warmup,
+            beyond_window,
             latency: total.latencies.summary(),
             percentiles: self.config.percentiles.of(&total.latencies),
             latency_since_handed_over: total.since_handed_over.summary(),

@@ -1,5 +1,7 @@
 //! The latencies of one run, warm-up left out: cumulative percentiles at any moment, and those of each interval.
 
+use std::ops::Range;
+
 use super::latency::Latencies;
 use super::run::Run;
 use super::stages::{Stage, Waterfall};
@@ -39,10 +41,11 @@ impl Sample {
 /// Takes each message's due and received time, and where it spent the time between.
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
-    warmup_us: i64,
-    /// When the warm-up ends: counted from the first due stamp that was seen.
-    warm_from_us: Option<i64>,
+    /// What is measured, in microseconds after the first due stamp that was seen.
+    window: Range<i64>,
+    first_due_us: Option<i64>,
     warmup_messages: u64,
+    late_messages: u64,
     /// The intervals that have ended.
     ended: Sample,
     interval: Sample,
@@ -52,17 +55,22 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Leaves messages out that were due within `warmup_us` after the first.
-    pub fn new(warmup_us: i64) -> Self {
-        Self { warmup_us, ..Self::default() }
+    /// Measures messages that were due within `window`, in microseconds after the first.
+    pub fn new(window: Range<i64>) -> Self {
+        Self { window, ..Self::default() }
     }
 
     /// `count` messages due at `due_us` were received at `received_us`, both Unix microseconds; gives whether
-    /// they are measured. What was *due* within the warm-up is left out, however late it came.
+    /// they are measured. What counts is when they were *due*, however late they came.
     pub fn record(&mut self, due_us: i64, received_us: i64, count: u64) -> bool {
-        let warm_from_us = *self.warm_from_us.get_or_insert(due_us.saturating_add(self.warmup_us));
-        if self.warmup_us > 0 && due_us < warm_from_us {
+        let since_first_us = due_us.saturating_sub(*self.first_due_us.get_or_insert(due_us));
+        // Without a warm-up, what was due before the first that came is measured too.
+        if since_first_us < self.window.start && self.window.start > 0 {
             self.warmup_messages += count;
+            return false;
+        }
+        if since_first_us >= self.window.end {
+            self.late_messages += count;
             return false;
         }
         let ended = self.latency.add(received_us.saturating_sub(due_us), count);
@@ -100,6 +108,11 @@ impl Meter {
         self.warmup_messages
     }
 
+    /// Messages left out because they were due after the window.
+    pub fn late_messages(&self) -> u64 {
+        self.late_messages
+    }
+
     /// The row as of now; `None` while nothing was measured.
     pub fn row(&mut self, time_from_start_seconds: f64) -> Option<PercentileRow> {
         let last = self.latency.end();
@@ -128,14 +141,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn warm_up_is_decided_by_when_a_message_was_due() {
-        let mut meter = Meter::new(1_000);
+    fn what_is_measured_is_decided_by_when_a_message_was_due() {
+        let mut meter = Meter::new(1_000..3_000);
         assert!(!meter.record(10_000, 99_000, 1)); // first: the warm-up ends at 11,000
         assert!(!meter.record(10_999, 99_000, 1)); // due within it, came long after: left out
         assert!(meter.row(0.0).is_none());
         assert!(meter.record(11_000, 11_500, 1)); // due at its end: counts
         assert!(meter.record(12_000, 11_900, 1)); // a clock ran back: counted apart
-        assert_eq!(meter.warmup_messages(), 2);
+        assert!(!meter.record(13_000, 13_001, 1)); // due at the end of the window: left out
+        assert_eq!((meter.warmup_messages(), meter.late_messages()), (2, 1));
         assert_eq!(meter.row(2.5).unwrap().percentiles_seconds, [0.0005; 5]);
         let total = meter.into_total().latencies;
         assert_eq!((total.count(), total.negative()), (1, 1));
@@ -143,7 +157,7 @@ mod tests {
 
     #[test]
     fn without_a_warm_up_every_message_counts() {
-        let mut meter = Meter::new(0);
+        let mut meter = Meter::new(0..i64::MAX);
         meter.record(10_000, 10_400, 1);
         assert!(meter.record(9_000, 9_400, 1)); // another producer's, due before the first that came
         assert_eq!(meter.warmup_messages(), 0);
@@ -152,7 +166,7 @@ mod tests {
 
     #[test]
     fn the_intervals_add_up_to_the_total() {
-        let mut meter = Meter::new(0);
+        let mut meter = Meter::new(0..i64::MAX);
         let mut sum = Sample::default();
         for interval in 0..4 {
             for message in 0..1_000 {

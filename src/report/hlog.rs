@@ -118,7 +118,7 @@ mod tests {
     use crate::measure::Meter;
 
     fn log_of(latencies_us: std::ops::Range<i64>) -> (Vec<u8>, Sample) {
-        let mut meter = Meter::new(0);
+        let mut meter = Meter::new(0..i64::MAX);
         let mut hlog = Hlog::new(Vec::new()).unwrap();
         let (middle, mut sum) = ((latencies_us.start + latencies_us.end) / 2, Sample::default());
         for (start_us, half) in

@@ -48,6 +48,7 @@ pub(super) fn nothing_measured() -> StepReport {
         ended: Ended::DrainTimeout,
         received: 0,
         warmup: 0,
+        beyond_window: 0,
         latency: None,
         percentiles: Vec::new(),
         latency_since_handed_over: None,

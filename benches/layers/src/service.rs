@@ -82,6 +82,7 @@ fn consumer_config(job: &Job) -> consumer::Config {
         // A row each half second or so, as in a bench.
         log_frequency: (job.messages as f64 / job.args.seconds.as_f64() / 2.0).max(1.0) as u64,
         warmup: if job.is_paced { job.args.warmup() } else { Duration::ZERO },
+        measured: None,
         wait_timeout: IDLE_TIMEOUT,
         drain_timeout: IDLE_TIMEOUT,
         commit_interval: job.args.poll_interval(),
