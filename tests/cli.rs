@@ -28,6 +28,8 @@ mod interruption;
 mod log_age;
 #[path = "cli/manual.rs"]
 mod manual;
+#[path = "cli/merge.rs"]
+mod merge;
 #[path = "cli/metadata_service.rs"]
 mod metadata_service;
 #[path = "cli/output.rs"]

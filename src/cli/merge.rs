@@ -1,9 +1,10 @@
 //! `s3mq merge`.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
+use serde_json::Value;
 
 use super::failure::Failure;
 use crate::console::say;
@@ -13,7 +14,8 @@ use crate::units::grouped;
 
 /// Add interval logs (.hlog) of several runs or hosts up into one summary
 ///
-/// Histograms add up without loss; percentiles would not.
+/// Histograms add up without loss; percentiles would not. Logs of unlike runs are refused: where {rate}.json lies beside
+/// {rate}.hlog, message size and commit interval must be the same.
 #[derive(Debug, ClapArgs)]
 pub(super) struct Args {
     /// HdrHistogram interval logs, in microseconds
@@ -26,6 +28,20 @@ pub(super) fn run(args: Args) -> Result<Exit, Failure> {
         fs::read(path).map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))
     };
     let logs = args.logs.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    for (index, path) in args.logs.iter().enumerate() {
+        for (other, other_path) in args.logs[..index].iter().enumerate() {
+            let refused = |why: String| {
+                let (one, two) = (other_path.display(), path.display());
+                Err(Failure::usage(format!("{one} and {two} {why}; they can't be added up")))
+            };
+            if logs[index] == logs[other] {
+                return refused("are the same log, which would count twice".to_owned());
+            }
+            if let Some((field, one, two)) = unlike(other_path, path) {
+                return refused(format!("are of runs with a {field} of {one} and {two}"));
+            }
+        }
+    }
     let merged = merge_hlogs(&logs).map_err(|(index, error)| {
         Failure::usage(format!("{} can't be read: {error}", args.logs[index].display()))
     })?;
@@ -51,4 +67,16 @@ pub(super) fn run(args: Args) -> Result<Exit, Failure> {
         ));
     }
     Ok(Exit::Ok)
+}
+
+/// What of two runs is not the same, as far as the results beside their logs say.
+fn unlike(one: &Path, two: &Path) -> Option<(&'static str, Value, Value)> {
+    let run = |log: &Path| {
+        let result = fs::read(log.with_extension("json")).ok()?;
+        Some(serde_json::from_slice::<Value>(&result).ok()?["run"].take())
+    };
+    let (one, two) = (run(one)?, run(two)?);
+    let fields = ["message_bytes", "autocommit_duration_ms"];
+    let unlike = fields.into_iter().find(|field| one[field] != two[field])?;
+    Some((unlike, one[unlike].clone(), two[unlike].clone()))
 }

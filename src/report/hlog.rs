@@ -18,6 +18,8 @@ use hdrhistogram::serialization::{Deserializer, V2DeflateSerializer};
 use crate::measure::{Latencies, Sample, Stage};
 use strum::VariantArray;
 
+/// What a log says of its values.
+const UNIT: &str = "latencies in microseconds";
 /// The tag of the whole latency of a message.
 const WHOLE: &str = "e2e";
 
@@ -31,7 +33,7 @@ pub(crate) struct Hlog<W: Write> {
 impl<W: Write> Hlog<W> {
     /// Writes the first lines.
     pub(crate) fn new(mut inner: W) -> io::Result<Self> {
-        writeln!(inner, "#[latencies in microseconds, s3mq {}]", env!("CARGO_PKG_VERSION"))?;
+        writeln!(inner, "#[{UNIT}, s3mq {}]", env!("CARGO_PKG_VERSION"))?;
         writeln!(inner, "#[Histogram log format version 1.3]")?;
         Ok(Self { inner, serializer: V2DeflateSerializer::new(), begun: false })
     }
@@ -109,7 +111,12 @@ fn add_log(log: &[u8], merged: &mut BTreeMap<String, Latencies>) -> Result<(), S
         let latencies = merged.entry(tag.to_owned()).or_default();
         latencies.add_histogram(&histogram).map_err(|error| unreadable(&error))?;
     }
-    if any { Ok(()) } else { Err(NO_LOG.to_owned()) }
+    if !any {
+        return Err(NO_LOG.to_owned());
+    }
+    // Those of other programs are mostly in nanoseconds.
+    let is_in_us = log.windows(UNIT.len()).any(|text| text == UNIT.as_bytes());
+    if is_in_us { Ok(()) } else { Err(format!("it doesn't say `{UNIT}`, as logs of s3mq do")) }
 }
 
 #[cfg(test)]
