@@ -137,7 +137,7 @@ def log_age(bench, store):
 
 def memory(bench):
     result = bench.run("embedded", 1_000_000, 100, 20)
-    peaks = {role: result[role]["effort"]["peak_rss_bytes"] / 1e6 for role in ("producer", "consumer")}
+    peaks = {role: result[role]["resources"]["peak_rss_bytes"] / 1e6 for role in ("producer", "consumer")}
     verdict = result["verdict"]["outcome"]
     measured = f"{verdict}; " + ", ".join(f"{role} {peak:.0f} MB" for role, peak in peaks.items())
     met = verdict == "sustained" and max(peaks.values()) <= 250

@@ -174,7 +174,6 @@ pub struct ProducerSummary {
     /// not known.
     pub checkpoint_requests: Requests,
     /// What it took of the machine.
-    #[serde(rename = "effort")]
     pub resources: ResourceUsage,
     /// Whether it was interrupted before it had sent everything.
     pub interrupted: bool,
@@ -257,7 +256,6 @@ pub struct ConsumerSummary {
     /// seconds. `None` where there was no stall, or one that it has not caught up with.
     pub recovery_seconds: Option<f64>,
     /// What it took of the machine.
-    #[serde(rename = "effort")]
     pub resources: ResourceUsage,
     /// Attempts on the wire, from the process's start.
     pub requests: Requests,

@@ -160,7 +160,7 @@ mod tests {
             let by = json!({ "producer": 0, "epoch": "67e55044-10b1-426f-9247-bb680e5fe0c8" });
             let stream = json!({ "stream": by, "received": 20_000, "ended_with": 20_000, "lost": 0, "first_lost": [],
                                  "duplicated": 0, "out_of_order": 0, "beyond_end": 0 });
-            let effort =
+            let resources =
                 json!({ "cpu_seconds": 2.0, "peak_rss_bytes": 30_000_000, "longest_pause_seconds": 0.01 });
             let row = |second: u32| TimelineRow {
                 time_from_start_seconds: f64::from(second),
@@ -176,7 +176,7 @@ mod tests {
                     "committed": 20_000, "sending_seconds": 20.0, "achieved_rate": 999.9, "send_delay": latency(900),
                     "held_up_seconds": 0.0, "files": 200, "file_bytes": 400_000, "commits": 201, "commit_retries": 0,
                     "conflicts": 0, "wasted_data_puts": 0, "wasted_commit_puts": 0, "commit_time": null, "cold_open_seconds": 0.02,
-                    "checkpoints": { "made": 0, "failed": 0, "skipped": 0, "abandoned": 0 }, "checkpoint_requests": [], "effort": effort, "interrupted": false, "store_server": null, "wall_clock_step_us": 0, "store_clock": null,
+                    "checkpoints": { "made": 0, "failed": 0, "skipped": 0, "abandoned": 0 }, "checkpoint_requests": [], "resources": resources, "interrupted": false, "store_server": null, "wall_clock_step_us": 0, "store_clock": null,
                     "store_stalls": { "count": 0, "longest_seconds": 0.0, "total_seconds": 0.0 }, "requests": [],
                     "running_requests": [],
                 }),
@@ -185,7 +185,7 @@ mod tests {
                     "percentiles": [], "latency_since_handed_over": null, "stages": [], "negative_latencies": 0, "unreadable": 0, "lost_untracked": 0, "lost_files": 0,
                     "retractions": 0, "integrity": { "streams": [stream] }, "cold_open_seconds": null, "first_version": 0, "last_version": 200,
                     "receiving_seconds": 20.0, "wall_clock_step_us": 0, "store_clock": null,
-                    "store_stalls": { "count": 0, "longest_seconds": 0.0, "total_seconds": 0.0 }, "recovery_seconds": null, "effort": effort, "requests": [],
+                    "store_stalls": { "count": 0, "longest_seconds": 0.0, "total_seconds": 0.0 }, "recovery_seconds": null, "resources": resources, "requests": [],
                     "running_requests": [],
                 }),
                 timeline: (1..=21).map(row).collect(),
@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn only_a_failing_verdict_is_marked_harness_bound() {
         let mut busy = Run::well();
-        busy.consumer["effort"]["cpu_seconds"] = json!(19.0);
+        busy.consumer["resources"]["cpu_seconds"] = json!(19.0);
         assert!(!busy.verdict().harness_bound);
         busy.producer["achieved_rate"] = json!(900.0);
         assert_eq!(busy.verdict().to_string(), "degrading (harness-bound)");
@@ -319,7 +319,7 @@ mod tests {
         );
 
         let mut stopped = Run::well();
-        stopped.consumer["effort"]["longest_pause_seconds"] = json!(5.0);
+        stopped.consumer["resources"]["longest_pause_seconds"] = json!(5.0);
         assert!(!stopped.verdict().harness_bound);
         stopped.collapsed = true;
         let verdict = stopped.verdict();

@@ -43,7 +43,7 @@ fn messages_that_were_due_while_the_producer_was_frozen_are_late_by_the_schedule
     let result: Value = serde_json::from_str(&finished.read("benchmark-results/100.json")).unwrap();
     let at = |pointer: &str| result.pointer(pointer).and_then(Value::as_u64).unwrap();
     finished.check(at("/result/consumer/received") == 1_000, "not all came");
-    let pause = result.pointer("/result/producer/effort/longest_pause_seconds").and_then(Value::as_f64);
+    let pause = result.pointer("/result/producer/resources/longest_pause_seconds").and_then(Value::as_f64);
     finished.check(pause > Some(4.5), format_args!("it stood still for {pause:?} s"));
     finished.check(at("/result/producer/send_delay/max_us") > 4_500_000, "the delay is not in send_delay");
     finished.check(at("/result/consumer/latency/max_us") > 4_500_000, "the delay is not in the latency");
