@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 
 use crate::measure::Percentiles;
 use crate::producer::{Arrival, MAX_BATCH_BYTES, Padding, STAMP_BYTES};
-use crate::units::{Seconds, parse_bytes, parse_ms};
+use crate::units::{Seconds, parse_bytes, parse_ms, parse_seconds_or_none};
 use s3mq_queue::storage::Prefix;
 use s3mq_queue::{Batch, DataEncoding, Poll, ProducerOptions};
 
@@ -54,7 +54,7 @@ pub struct RunArgs {
 
     /// Leave messages out of the figures that were due this long after the first, in seconds; rounded up to whole
     /// commit intervals [default: a tenth of --seconds-to-stream, at most 30]
-    #[arg(long, value_name = "SECONDS", value_parser = parse_warmup)]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds_or_none)]
     pub warmup_seconds: Option<f64>,
 
     /// How long after the warm-up messages are measured: to the end of the last whole commit interval.
@@ -197,15 +197,6 @@ pub struct TimelineArgs {
     /// Length of the timeline's intervals, in seconds, at least 0.01
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_interval)]
     pub interval_seconds: Seconds,
-}
-
-/// Seconds of warm-up; unlike a duration of a run, none is fine.
-pub fn parse_warmup(text: &str) -> Result<f64, String> {
-    if text.parse::<f64>() == Ok(0.0) {
-        return Ok(0.0);
-    }
-    let seconds = text.parse::<Seconds>().map(Seconds::as_f64);
-    seconds.map_err(|_| "must be a number of seconds, 0 or more".to_owned())
 }
 
 /// Which percentiles the extra files show.

@@ -29,20 +29,22 @@ const SIZES: Units = &[
     ("G", 1e9),
 ];
 
-/// The number that a text says, in the plain number's unit.
+/// The number that a text says, in the plain number's unit; exact to a millionth.
 fn parse(text: &str, units: Units) -> Option<f64> {
     let with_unit = units.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, factor)));
-    let (number, factor) = with_unit.unwrap_or((text, &1.0));
-    Some(number.trim_end().parse::<f64>().ok()? * factor)
+    let Some((number, factor)) = with_unit else { return text.parse().ok() };
+    let value = number.trim_end().parse::<f64>().ok()? * factor;
+    // A decimal fraction times its factor may be a hair off: 2.01 kB are 2010 bytes.
+    Some((value * 1e6).round() / 1e6)
 }
 
-/// A size of at least a byte, such as `300`, `300B` or `1KiB`.
+/// A size in bytes, such as `300`, `300B` or `1KiB`.
 ///
 /// # Errors
 /// When it isn't one, or no whole number of bytes.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     match parse(text, SIZES) {
-        Some(bytes) if bytes >= 1.0 && bytes < 2f64.powi(53) && bytes.fract() == 0.0 => Ok(bytes as u64),
+        Some(bytes) if bytes >= 0.0 && bytes < 2f64.powi(53) && bytes.fract() == 0.0 => Ok(bytes as u64),
         _ => Err(format!("`{text}` is not a number of bytes, such as 300, 300B or 1KiB")),
     }
 }
@@ -53,7 +55,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
 /// When it isn't one.
 pub fn parse_ms(text: &str) -> Result<u64, String> {
     const DAY_MS: f64 = 86_400_000.0;
-    let ms = text.parse::<f64>().ok().or_else(|| Some((parse(text, DURATIONS)? * 1e3 * 1e6).round() / 1e6));
+    let ms = text.parse::<f64>().ok().or_else(|| Some(parse(text, DURATIONS)? * 1e3));
     match ms {
         Some(ms) if (1.0..=DAY_MS).contains(&ms) && ms.fract() == 0.0 => Ok(ms as u64),
         _ => Err("must be a whole number of milliseconds from 1 to a day, such as 100 or 2s".to_owned()),
@@ -99,7 +101,8 @@ impl FromStr for Rate {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let value = parse(text, RATES).ok_or_else(|| format!("`{text}` is not a number"))?;
+        let value = parse(text, RATES)
+            .ok_or_else(|| format!("`{text}` is not a number of messages, such as 20000 or 20k"))?;
         if !value.is_finite() || value <= 0.0 {
             return Err("must be a number above 0".to_owned());
         }
@@ -125,6 +128,17 @@ impl fmt::Display for Rate {
 /// A length of time given on the command line, in seconds; positive and at most a year.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize)]
 pub struct Seconds(f64);
+
+/// The seconds of a length of time, which may be none.
+///
+/// # Errors
+/// When it isn't one.
+pub fn parse_seconds_or_none(text: &str) -> Result<f64, String> {
+    match parse(text, DURATIONS) {
+        Some(seconds) if (0.0..=Seconds::MAX.0).contains(&seconds) => Ok(seconds),
+        _ => Err("must be a number of seconds, 0 or more".to_owned()),
+    }
+}
 
 impl Seconds {
     /// The longest that is taken: a leap year.
@@ -153,7 +167,7 @@ impl FromStr for Seconds {
         match parse(text, DURATIONS) {
             Some(value) if value > 0.0 && value <= Self::MAX.0 => Ok(Self(value)),
             Some(_) => Err("must be above 0 and at most a year".to_owned()),
-            None => Err(format!("`{text}` is not a number of seconds")),
+            None => Err(format!("`{text}` is not a number of seconds, such as 30, 30s or 5m")),
         }
     }
 }
@@ -209,10 +223,20 @@ mod tests {
         {
             assert_eq!(text.parse(), Ok(Seconds(seconds)), "{text}");
         }
-        for (text, bytes) in [("300", 300), ("300B", 300), ("1KiB", 1024), ("1kB", 1000), ("1.5KiB", 1536)] {
+        for (text, bytes) in [
+            ("300", 300),
+            ("300B", 300),
+            ("1KiB", 1024),
+            ("1kB", 1000),
+            ("1.5KiB", 1536),
+            ("2.01kB", 2010),
+            ("4.1MB", 4_100_000),
+        ] {
             assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
         }
-        for (text, ms) in [("100", 100), ("100ms", 100), ("2s", 2_000), ("1.5s", 1_500), ("1h", 3_600_000)] {
+        for (text, ms) in
+            [("100", 100), ("100ms", 100), ("2s", 2_000), ("1.5s", 1_500), ("1h", 3_600_000), ("0.29s", 290)]
+        {
             assert_eq!(parse_ms(text), Ok(ms), "{text}");
         }
         assert!(

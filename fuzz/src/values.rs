@@ -4,7 +4,7 @@ use std::fmt::{Debug, Display};
 use std::str::FromStr;
 
 use s3mq::measure::Percentiles;
-use s3mq::units::{Rate, Seconds};
+use s3mq::units::{Rate, Seconds, parse_bytes, parse_ms, parse_seconds_or_none};
 use s3mq_clock::Anchor;
 use s3mq_queue::storage::{Backend, Config, LakePath, Overrides, Prefix};
 
@@ -23,6 +23,7 @@ pub fn check(bytes: &[u8]) {
         assert!(seconds.as_duration() <= Seconds::MAX.as_duration());
         assert!(Rate::MAX.messages_in(seconds) <= 100_000_000 * 366 * 86_400);
     }
+    let _ = (parse_bytes(text), parse_ms(text), parse_seconds_or_none(text));
     if let Some(percentiles) = read::<Percentiles>(text) {
         let values: Vec<_> = percentiles.iter().collect();
         assert!((1..=Percentiles::MAX).contains(&values.len()), "{values:?}");

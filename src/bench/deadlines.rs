@@ -51,7 +51,7 @@ impl IdleTimeout {
     }
 
     /// Another second is over; gives whether the role has been idle for too long.
-    pub(super) fn is_over(&mut self) -> bool {
+    pub(super) fn tick(&mut self) -> bool {
         self.seconds += 1;
         self.seconds > self.max_seconds
     }
@@ -100,10 +100,10 @@ mod tests {
     #[test]
     fn an_idle_timeout_is_over_after_its_seconds_without_a_report() {
         let mut idle = IdleTimeout::new(Duration::from_secs(3));
-        assert!((0..3).all(|_| !idle.is_over()));
+        assert!((0..3).all(|_| !idle.tick()));
         idle.reset();
-        assert!((0..3).all(|_| !idle.is_over()));
-        assert!(idle.is_over());
+        assert!((0..3).all(|_| !idle.tick()));
+        assert!(idle.tick());
     }
 
     #[tokio::test]

@@ -1,7 +1,10 @@
 //! One rate: the consumer first, the producer once it is ready, then both to their end.
 
+use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
+
+use rustix::process::Signal;
 
 use tokio::time::{Instant, sleep_until};
 
@@ -225,11 +228,11 @@ impl Step<'_> {
                 biased;
                 () = self.stop.cancelled() => return Err(BenchError::Interrupted),
                 said = child.next() => said?,
-                _ = ticks.next() => if idle.is_over() { break overdue } else { continue },
+                _ = ticks.next() => if idle.tick() { break overdue } else { continue },
             };
             idle.reset();
             match said {
-                Said::Event(Event::Failed { error, .. }) => break format!("failed: {error}"),
+                Said::Event(Event::Failed { error, exit_code, .. }) => break failure(&error, exit_code),
                 Said::Event(event) => {
                     if let Some(taken) = take(self.console, event) {
                         return Ok(taken);
@@ -259,7 +262,7 @@ impl Step<'_> {
                         drain.put_off(late);
                     }
                     for (child, idle) in [(&*producer, &mut producer_idle), (&*consumer, &mut consumer_idle)] {
-                        if !child.has_ended && idle.is_over() {
+                        if !child.has_ended && idle.tick() {
                             return Err(self.failed(child.role, was_idle(limit)));
                         }
                     }
@@ -328,7 +331,7 @@ impl Heard {
             }
             Event::Produced(summary) => self.produced = Some(*summary),
             Event::Consumed(summary) => self.consumed = Some(*summary),
-            Event::Failed { error, .. } => return Err(format!("failed: {error}")),
+            Event::Failed { error, exit_code, .. } => return Err(failure(&error, exit_code)),
             Event::Sent(interval) => self.sent_intervals.push(interval),
             Event::Received(interval) => self.received_intervals.push(interval),
             Event::Mark(mark) => self.marks.push(mark),
@@ -353,8 +356,16 @@ impl Heard {
     }
 }
 
+/// What is wrong with a child that says that it failed.
+fn failure(error: &str, exit_code: u8) -> String {
+    if exit_code == Exit::Interrupted.code() { INTERRUPTED.to_owned() } else { format!("failed: {error}") }
+}
+
 fn ended_early(status: ExitStatus) -> String {
-    if status.code() == Some(i32::from(Exit::Interrupted.code())) {
+    // It may have been signalled before it had come to listen.
+    let signals = [Signal::INT, Signal::TERM, Signal::HUP].map(|signal| Some(signal.as_raw()));
+    let is_interrupted = status.code() == Some(i32::from(Exit::Interrupted.code()));
+    if is_interrupted || signals.contains(&status.signal()) {
         return INTERRUPTED.to_owned();
     }
     format!("ended early ({status})")

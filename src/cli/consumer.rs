@@ -10,7 +10,7 @@ use clap::Args as ClapArgs;
 use super::failure::Failure;
 use super::role::RoleArgs;
 use super::storage::StorageArgs;
-use crate::config::{CommitArgs, PercentileArgs, PollArgs, TimelineArgs, parse_warmup};
+use crate::config::{CommitArgs, PercentileArgs, PollArgs, TimelineArgs};
 use crate::console::Progress;
 use crate::consumer::{self, Config, Sink};
 use crate::events::{ConsumerSummary, Ended, Event};
@@ -18,7 +18,7 @@ use crate::exit::Exit;
 use crate::machine::watch_pauses;
 use crate::measure::{PercentileRow, Sample};
 use crate::report::{Hlog, PartialFile, RateCsv, prepare_file};
-use crate::units::{Seconds, parse_bytes};
+use crate::units::{Seconds, parse_bytes, parse_seconds_or_none};
 use s3mq_queue::storage::LakePath;
 use s3mq_queue::{ConsumerOptions, Start};
 
@@ -71,7 +71,7 @@ pub(super) struct Args {
     start: Start,
 
     /// Leave messages out of the figures that were due this long after the first, in seconds
-    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = parse_warmup)]
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = parse_seconds_or_none)]
     warmup_seconds: f64,
 
     /// Leave messages out of the figures that were due this long after the warm-up, or later

@@ -88,6 +88,8 @@ pub fn parse<Args: Parser>() -> Args {
 
 /// Reads the command line and the variables, and runs the command that they name.
 pub fn main() -> ExitCode {
+    // A child is started by way of /proc/self/exe, and would be `exe` in a list of processes.
+    let _ = std::fs::write("/proc/self/comm", "s3mq");
     match Cli::definition().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli.run(),
         // Help, the version, or what is wrong.

@@ -235,7 +235,7 @@ impl<'a> Tally<'a> {
         lake: &Lake,
         opening: &Requests,
     ) -> ConsumerSummary {
-        let (warmup, beyond_window) = (self.meter.warmup_messages(), self.meter.late_messages());
+        let (warmup, beyond_window) = (self.meter.warmup_messages(), self.meter.messages_beyond_window());
         let total = self.meter.into_total();
         let receiving_ns = self.last_delivery_ns - self.first_delivery_ns.unwrap_or(self.last_delivery_ns);
         ConsumerSummary {

@@ -45,7 +45,7 @@ pub struct Meter {
     window: Range<i64>,
     first_due_us: Option<i64>,
     warmup_messages: u64,
-    late_messages: u64,
+    messages_beyond_window: u64,
     /// The intervals that have ended.
     ended: Sample,
     interval: Sample,
@@ -70,7 +70,7 @@ impl Meter {
             return false;
         }
         if since_first_us >= self.window.end {
-            self.late_messages += count;
+            self.messages_beyond_window += count;
             return false;
         }
         let ended = self.latency.add(received_us.saturating_sub(due_us), count);
@@ -109,8 +109,8 @@ impl Meter {
     }
 
     /// Messages left out because they were due after the window.
-    pub fn late_messages(&self) -> u64 {
-        self.late_messages
+    pub fn messages_beyond_window(&self) -> u64 {
+        self.messages_beyond_window
     }
 
     /// The row as of now; `None` while nothing was measured.
@@ -149,7 +149,7 @@ mod tests {
         assert!(meter.record(11_000, 11_500, 1)); // due at its end: counts
         assert!(meter.record(12_000, 11_900, 1)); // a clock ran back: counted apart
         assert!(!meter.record(13_000, 13_001, 1)); // due at the end of the window: left out
-        assert_eq!((meter.warmup_messages(), meter.late_messages()), (2, 1));
+        assert_eq!((meter.warmup_messages(), meter.messages_beyond_window()), (2, 1));
         assert_eq!(meter.row(2.5).unwrap().percentiles_seconds, [0.0005; 5]);
         let total = meter.into_total().latencies;
         assert_eq!((total.count(), total.negative()), (1, 1));

@@ -156,7 +156,7 @@ async fn measure(args: &Arc<Args>, config: Config, stop: CancellationToken) -> R
         store = connect => store?,
         () = stop.cancelled() => return Err(interrupted()),
     };
-    let holder = format!("s3mq layers, process {}", std::process::id());
+    let holder = format!("layer benchmark, process {}", std::process::id());
     let lock = PrefixLock::acquire(&store, &args.prefix, &holder).await?;
     let measured = tokio::select! {
         measured = rounds::measure(args, &store) => measured,

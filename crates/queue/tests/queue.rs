@@ -38,7 +38,7 @@ on_every_store!(
     a_writer_that_changes_the_schema_is_noticed,
     a_producer_whose_log_was_deleted_says_so,
     a_producer_whose_log_was_cleaned_has_lost_nothing,
-    permits_do_not_block_files_larger_than_they_are,
+    bounds_do_not_block_files_larger_than_they_are,
     prefix_encoding_carries_the_same_messages,
     a_dead_table_costs_few_requests_to_watch,
     checkpoints_come_at_their_interval_and_are_counted_apart,
@@ -300,7 +300,7 @@ async fn a_producer_whose_log_was_cleaned_has_lost_nothing(store: &TestStore) {
     assert_eq!(producer.finish().await.unwrap().messages, 50);
 }
 
-async fn permits_do_not_block_files_larger_than_they_are(store: &TestStore) {
+async fn bounds_do_not_block_files_larger_than_they_are(store: &TestStore) {
     let lake = lake(store, "permits");
     let by = send(&lake, 1, 12).await;
     let narrow = ConsumerOptions { max_inflight_messages: 3, max_inflight_bytes: 10, ..options() };

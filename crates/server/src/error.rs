@@ -29,4 +29,7 @@ pub enum ServerError {
     /// A bucket could not be created: its name and the reason.
     #[error("cannot create bucket '{0}': {1}; check the data directory")]
     CreateBucket(String, String),
+    /// A thread of its own ended early.
+    #[error("the server did not start: {0}")]
+    Start(String),
 }

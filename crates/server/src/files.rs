@@ -60,24 +60,28 @@ struct Header<K> {
 impl Files {
     /// Opens a directory, creating it where absent, and reads which objects it holds.
     pub(super) fn open(root: PathBuf) -> Result<(Self, Found), ServerError> {
-        let failed = |source| ServerError::DataDir(root.clone(), source);
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| ServerError::DataDir(path, source)
+        };
         let (tmp, buckets, lock_file) = (root.join("tmp"), root.join("buckets"), root.join("s3mq.lock"));
-        fs::create_dir_all(&root).map_err(failed)?;
-        let is_empty = fs::read_dir(&root).map_err(failed)?.next().is_none();
+        fs::create_dir_all(&root).map_err(failed(&root))?;
+        let is_empty = fs::read_dir(&root).map_err(failed(&root))?.next().is_none();
         if !is_empty && !lock_file.exists() {
             return Err(ServerError::NotADataDir(root));
         }
-        let lock = File::options().create(true).append(true).open(&lock_file).map_err(failed)?;
+        let lock = File::options().create(true).append(true).open(&lock_file);
+        let lock = lock.map_err(failed(&lock_file))?;
         lock.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => ServerError::DataDirInUse(root.clone()),
-            TryLockError::Error(source) => failed(source),
+            TryLockError::Error(source) => failed(&lock_file)(source),
         })?;
-        fs::create_dir_all(&tmp).map_err(failed)?;
-        for unpublished in fs::read_dir(&tmp).map_err(failed)? {
-            unpublished.and_then(|file| fs::remove_file(file.path())).map_err(failed)?;
+        fs::create_dir_all(&tmp).map_err(failed(&tmp))?;
+        for unpublished in fs::read_dir(&tmp).map_err(failed(&tmp))? {
+            unpublished.and_then(|file| fs::remove_file(file.path())).map_err(failed(&tmp))?;
         }
-        fs::create_dir_all(&buckets).map_err(failed)?;
-        let found = find(&buckets).map_err(failed)?;
+        fs::create_dir_all(&buckets).map_err(failed(&buckets))?;
+        let found = find(&buckets).map_err(failed(&buckets))?;
         Ok((Self { tmp, buckets, staged: AtomicU64::new(0), _lock: lock }, found))
     }
 

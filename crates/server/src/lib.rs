@@ -37,7 +37,7 @@ use std::time::Duration;
 use s3s::S3Error;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, spawn_blocking};
 
 use budget::Budget;
 use connections::{Work, Worker};
@@ -146,7 +146,10 @@ impl Server {
             Some(upstream) => Worker::Other(Arc::new(Forwarder::new(upstream, limits.idle_timeout))),
             None => {
                 let budget = Budget::new(limits.max_memory_bytes);
-                let store = open(config.data_dir, &config.buckets, budget)?;
+                let (data_dir, buckets) = (config.data_dir, config.buckets);
+                // It reads something of every object that is there.
+                let opened = spawn_blocking(move || open(data_dir, &buckets, budget)).await;
+                let store = opened.map_err(|error| ServerError::Start(error.to_string()))??;
                 Worker::Own(service::build(store, credentials.clone(), limits.max_object_bytes))
             }
         };
@@ -204,7 +207,10 @@ fn open(data_dir: Option<PathBuf>, buckets: &[String], budget: Arc<Budget>) -> R
     let store = Store::new(files, found.unwrap_or_default(), budget);
     for name in buckets {
         if store.bucket(name).is_err() {
-            let failed = |error: S3Error| ServerError::CreateBucket(name.clone(), error.to_string());
+            let failed = |error: S3Error| {
+                let why = error.message().unwrap_or("no reason given").to_owned();
+                ServerError::CreateBucket(name.clone(), why)
+            };
             store.create_bucket(name).map_err(failed)?;
         }
     }

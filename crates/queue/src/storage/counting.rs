@@ -34,15 +34,8 @@ pub(super) struct RequestCounts {
 }
 
 impl RequestCounts {
-    /// Counts an attempt, and gives what it was for. `status` is `None` where no answer came.
-    fn record(
-        &self,
-        method: &str,
-        uri: &http::Uri,
-        status: Option<u16>,
-        sent: u64,
-        received: u64,
-    ) -> Purpose {
+    /// Counts an attempt. `status` is `None` where no answer came.
+    fn record(&self, method: &str, uri: &http::Uri, status: Option<u16>, sent: u64, received: u64) {
         match status {
             None => {}
             Some(status @ (408 | 429 | 500..)) => self.availability.failed(Failure::Refused(status)),
@@ -53,7 +46,6 @@ impl RequestCounts {
         let purpose = Purpose::of(method, uri.path(), uri.query(), status);
         let row = RequestRow { purpose, attempts: 1, failed, bytes_sent: sent, bytes_received: received };
         self.requests.lock().add_row(row);
-        purpose
     }
 
     /// Takes in what an answer's headers say of the store.
@@ -179,11 +171,11 @@ impl HttpService for CountingService {
                 (None, 0)
             }
         };
-        let purpose = self.counts.record(method.as_str(), &uri, status, sent, received);
+        self.counts.record(method.as_str(), &uri, status, sent, received);
         retry::note(Outcome { status, ..Outcome::default() });
         match response {
             // A deletion of many keys is answered 200, whatever became of each.
-            Ok(response) if purpose == Purpose::Delete || response.status().as_u16() >= 400 => {
+            Ok(response) if method == http::Method::POST || response.status().as_u16() >= 400 => {
                 with_code(response).await
             }
             response => response,

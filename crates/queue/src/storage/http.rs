@@ -1,5 +1,5 @@
 //! The HTTP beneath both clients: straight to the endpoint, without the environment's proxies, and with the same
-//! certificates believed. The SDK's own client, which `s3mq layers` compares, can't skip the check of a certificate:
+//! certificates believed. The SDK's own client, which `just layers` compares, can't skip the check of a certificate:
 //! except with the system's authorities, the SDK sends through `object_store`'s kind of client ([`Borrowed`]).
 
 use std::sync::Arc;

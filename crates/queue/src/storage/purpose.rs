@@ -1,4 +1,4 @@
-//! What an attempt is for: the one place in `storage` that knows how the keys of a Delta table look.
+//! What an attempt is for, by its method and by how the keys of a Delta table look.
 
 use serde::{Deserialize, Serialize};
 

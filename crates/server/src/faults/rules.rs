@@ -32,7 +32,8 @@ pub(super) struct Rule {
     pub(super) kind: &'static str,
     /// Which requests it is about, as the file has it.
     pub(super) matcher: String,
-    methods: Vec<String>,
+    /// `None` where any method will do.
+    methods: Option<Vec<String>>,
     key: Option<Pattern>,
     /// When it holds, counted from the server's start.
     after: Duration,
@@ -234,6 +235,7 @@ impl Rule {
         let Matcher { method, key, after, until, nth, every, probability, times } =
             Table::try_into(matcher).map_err(|error| one_line(&error))?;
 
+        let is_any = method.is_none() && possible.len() == METHODS.len();
         let methods = method.unwrap_or_else(|| possible.iter().copied().map(str::to_owned).collect());
         if methods.is_empty() || methods.iter().any(|method| !possible.contains(&method.as_str())) {
             let possible = possible.join(", ");
@@ -265,13 +267,13 @@ impl Rule {
             _ => return Err("only one of `nth`, `every` and `probability` can be given".to_owned()),
         };
         let (key, times) = (key.map(|key| Pattern::new(&key)), times.map_or(u64::MAX, |times| times.0));
+        let methods = (!is_any).then_some(methods);
         Ok(Self { name, kind, matcher: written, methods, key, after, until, when, times, action })
     }
 
     /// Whether a request is one of this rule's, `since_start` after the server's start.
     pub(super) fn matches(&self, method: &str, key: &str, since_start: Duration) -> bool {
-        let is_named = self.methods.iter().any(|name| name == method);
-        (is_named || self.methods.len() == METHODS.len())
+        self.methods.as_ref().is_none_or(|methods| methods.iter().any(|name| name == method))
             && (self.after..self.until).contains(&since_start)
             && self.key.as_ref().is_none_or(|pattern| pattern.matches(key))
     }
