@@ -152,11 +152,14 @@ pub enum PollPolicy {
     Fixed,
 }
 
+/// The commit interval where none is given, in milliseconds.
+pub const DEFAULT_COMMIT_MS: u64 = 1000;
+
 /// How often producers commit.
 #[derive(Clone, Debug, Args, Serialize)]
 pub struct CommitArgs {
     /// Producers' commit interval, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = parse_ms)]
+    #[arg(long, value_name = "MS", default_value_t = DEFAULT_COMMIT_MS, value_parser = parse_ms)]
     pub autocommit_duration_ms: u64,
 }
 

@@ -6,6 +6,8 @@ mod embedded;
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use super::VERSION;
 use super::failure::Failure;
@@ -36,17 +38,21 @@ use s3mq_server::Server;
 /// {rate}.csv and {rate}.json, cleans up. Then prints a table and writes summary.csv.
 #[derive(Debug, ClapArgs)]
 pub(super) struct Args {
+    /// The one rate, in messages a second, instead of a range
+    #[arg(long, value_name = "PER_SECOND", conflicts_with_all = ["range_start", "range_end", "range_step"])]
+    rate: Option<Rate>,
+
     /// First rate, in messages a second, whole or fractional
-    #[arg(long, value_name = "PER_SECOND")]
-    range_start: Rate,
+    #[arg(long, value_name = "PER_SECOND", required_unless_present = "rate")]
+    range_start: Option<Rate>,
 
     /// Last rate, included
-    #[arg(long, value_name = "PER_SECOND")]
-    range_end: Rate,
+    #[arg(long, value_name = "PER_SECOND", required_unless_present = "rate")]
+    range_end: Option<Rate>,
 
     /// From one rate to the next
-    #[arg(long, value_name = "PER_SECOND")]
-    range_step: Rate,
+    #[arg(long, value_name = "PER_SECOND", required_unless_present = "rate")]
+    range_step: Option<Rate>,
 
     #[command(flatten)]
     run: RunArgs,
@@ -153,7 +159,7 @@ fn say_results(config: &Config, steps: &[StepReport], mut injected: Vec<String>)
     }
     let info = &config.info;
     for table in
-        [table(steps), log_age_table(info.run.preload_versions, steps), cost_table(&info.prices, steps)]
+        [table(info, steps), log_age_table(info.run.preload_versions, steps), cost_table(&info.prices, steps)]
     {
         say("");
         say(table.trim_end());
@@ -167,6 +173,12 @@ fn say_results(config: &Config, steps: &[StepReport], mut injected: Vec<String>)
     say(&format!("results: {}", config.output.output_dir.display()));
 }
 
+/// The time of day, by RFC 3339.
+fn now() -> String {
+    let now = OffsetDateTime::from_unix_timestamp(s3mq_clock::wall_us() / 1_000_000);
+    now.ok().and_then(|now| now.format(&Rfc3339).ok()).unwrap_or_default()
+}
+
 /// What a store says of itself if others had it modelled or faults injected.
 fn done_elsewhere(step: &StepReport) -> Option<String> {
     let name = step.producer.store_server.as_ref()?;
@@ -176,13 +188,15 @@ fn done_elsewhere(step: &StepReport) -> Option<String> {
 
 impl Args {
     fn rates(&self) -> Result<Vec<Rate>, Failure> {
-        if self.range_start > self.range_end {
-            return Err(Failure::usage(format!(
-                "--range-start {} is above --range-end {}",
-                self.range_start, self.range_end
-            )));
+        let [start, end, step] =
+            [self.range_start, self.range_end, self.range_step].map(|rate| rate.or(self.rate));
+        let (Some(start), Some(end), Some(step)) = (start, end, step) else {
+            return Err(Failure::usage("give --rate, or --range-start, --range-end and --range-step"));
+        };
+        if start > end {
+            return Err(Failure::usage(format!("--range-start {start} is above --range-end {end}")));
         }
-        let sweep = self.range_start.sweep(self.range_end, self.range_step);
+        let sweep = start.sweep(end, step);
         let rates: Vec<_> = sweep.take(MAX_RATES + 1).collect();
         if rates.len() > MAX_RATES {
             return Err(Failure::usage(format!(
@@ -221,6 +235,7 @@ impl Args {
         RunInfo {
             version: VERSION,
             deltalake_version: deltalake_version(),
+            begun: now(),
             store: String::new(),
             store_model: asked.model.as_ref().map(described),
             faults: asked.faults.as_ref().map(|faults| self.faults.described(faults)),

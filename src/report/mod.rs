@@ -3,7 +3,6 @@
 mod cost;
 mod hlog;
 mod intervals_csv;
-mod log_age;
 mod partial;
 mod rate_csv;
 mod step;
@@ -15,7 +14,6 @@ mod tests;
 pub use cost::{Cost, Prices};
 pub(crate) use hlog::{Hlog, merge_hlogs};
 pub(crate) use intervals_csv::{TimelineRow, intervals_csv, join};
-pub(crate) use log_age::log_age_table;
 pub use partial::{PartialFile, prepare_file};
 pub(crate) use partial::{demote, discard, lock_directory, prepare_directory, promote};
 pub(crate) use rate_csv::RateCsv;
@@ -24,4 +22,4 @@ pub use step::{
     step_json,
 };
 pub(crate) use summary_csv::summary_csv;
-pub(crate) use table::{cost_table, percentile_ms, table};
+pub(crate) use table::{cost_table, log_age_table, percentile_ms, table};

@@ -51,6 +51,8 @@ pub struct RunInfo {
     pub version: &'static str,
     /// Version of delta-rs.
     pub deltalake_version: &'static str,
+    /// When the sweep began (RFC 3339, UTC).
+    pub begun: String,
     /// The store, without secrets.
     pub store: String,
     /// The latency model of the store; `None` if its times were its own.
@@ -116,6 +118,11 @@ impl RunInfo {
         let model = self.store_model.as_ref().map(|model| format!("modelled: {}", model.name));
         let faults = self.faults.as_ref().map(|faults| format!("faults injected: {}", faults.file));
         model.into_iter().chain(faults).collect()
+    }
+
+    /// Megabytes of messages (10^6 bytes, without Parquet's own) that were handed over a second.
+    pub fn megabytes_per_second(&self, step: &StepReport) -> Option<f64> {
+        step.producer.achieved_rate.map(|rate| rate * self.message.bytes() as f64 / 1e6)
     }
 }
 

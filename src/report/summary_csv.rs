@@ -3,8 +3,8 @@
 
 use s3mq_queue::storage::Purpose;
 
-use super::log_age::discovered;
 use super::step::{RunInfo, StepReport};
+use super::table::discovered;
 
 /// The bytes of the file, of a run with this configuration; empty for no steps.
 pub(crate) fn summary_csv(info: &RunInfo, steps: &[StepReport]) -> Vec<u8> {
@@ -37,6 +37,7 @@ fn columns(info: &RunInfo, step: &StepReport) -> Vec<(String, String)> {
     };
     let achieved = producer.achieved_rate.map_or_else(String::new, |rate| format!("{rate:.3}"));
     let longest_stall = producer.store_stalls.longest_seconds.max(consumer.store_stalls.longest_seconds);
+    let megabytes = info.megabytes_per_second(step);
     let lists = producer.requests.attempts(Purpose::List) + consumer.requests.attempts(Purpose::List);
 
     let mut columns = vec![
@@ -97,6 +98,11 @@ fn columns(info: &RunInfo, step: &StepReport) -> Vec<(String, String)> {
         text("store_model", info.store_model.as_ref().map_or("", |model| &model.name)),
         text("faults", info.faults.as_ref().map_or("", |faults| &faults.file)),
         text("store_server", producer.store_server.as_deref().unwrap_or_default()),
+        text("store", &info.store),
+        text("begun", &info.begun),
+        count("autocommit_duration_ms", info.run.commit.autocommit_duration_ms),
+        count("message_bytes", info.message.bytes() as u64),
+        text("megabytes_per_second", &megabytes.map_or_else(String::new, |rate| format!("{rate:.3}"))),
     ]);
     columns
 }

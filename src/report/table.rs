@@ -1,18 +1,36 @@
 //! The tables over the rates, for people.
 
-use crate::measure::LatencySummary;
+use terminal_size::{Width, terminal_size_of};
+
+use crate::config::DEFAULT_COMMIT_MS;
+use crate::events::CheckpointOutcome;
+use crate::measure::{LatencySummary, Stage, StageSummary};
 use crate::units::grouped;
 use s3mq_queue::storage::Purpose;
 
 use super::cost::Prices;
-use super::step::StepReport;
+use super::step::{RunInfo, StepReport};
 
 /// Stands before a percentile that too few samples support.
 const MARK: &str = "~";
 
-/// One row a rate; what was lost, doubled or reordered is spelled out below.
-pub(crate) fn table(steps: &[StepReport]) -> String {
-    let mut text = aligned(steps.iter().map(row));
+/// One row a rate under what all of them were run with; what was lost, doubled or reordered is spelled out below.
+pub(crate) fn table(info: &RunInfo, steps: &[StepReport]) -> String {
+    let store = steps.iter().find_map(|step| step.producer.store_server.as_ref()).unwrap_or(&info.store);
+    let interval_ms = info.run.commit.autocommit_duration_ms;
+    let mut text = format!(
+        "{store}, {}-byte messages, a commit every {interval_ms} ms, begun {}:\n",
+        info.message.bytes(),
+        info.begun
+    );
+    let rows = steps.iter().map(|step| row(info, step));
+    text += &aligned(rows, &["p75 ms", "p85 ms", "GETs", "PUTs", "sent", "MB/s"]);
+    if interval_ms == DEFAULT_COMMIT_MS {
+        text.push_str(&format!(
+            "half of the commit interval, {} ms, is in every median; --autocommit-duration-ms sets it\n",
+            interval_ms / 2
+        ));
+    }
     if text.contains(MARK) {
         text.push_str(&format!(
             "{MARK} fewer than ten messages lie beyond this percentile: it says little\n"
@@ -31,7 +49,7 @@ pub(crate) fn cost_table(prices: &Prices, steps: &[StepReport]) -> String {
     let rows = steps.iter().map(|step| {
         let cost = &step.cost;
         let a_million = cost.requests_usd_per_million_messages.map(|cost| format!("{cost:.6}"));
-        [
+        vec![
             ("rate/s", step.rate.to_string()),
             ("$/hour", format!("{:.4}", cost.requests_usd_per_hour)),
             ("$/month", format!("{:.2}", cost.requests_usd_per_month)),
@@ -43,13 +61,14 @@ pub(crate) fn cost_table(prices: &Prices, steps: &[StepReport]) -> String {
         "requests at the prices of {} as of {}, 1 producer, 1 consumer:\n",
         prices.name, prices.as_of
     );
-    text.push_str(&aligned(rows));
+    text.push_str(&aligned(rows, &[]));
     if let Some(step) = steps.last() {
         let consumer = step.cost.consumer_usd_per_month;
         let producer = step.cost.requests_usd_per_month - consumer;
         text.push_str(&format!(
             "P producers and C consumers on one table: P x {producer:.2} + P x C x {consumer:.2} $/month;\n\
-             each consumer reads what every producer commits, and repeats after conflicts come on top\n"
+             each consumer reads what every producer commits; repeats after conflicts, and GETs that\n\
+             find nothing because commits of several come at no steady pace, are on top\n"
         ));
         let idle = step.cost.idle_usd_per_month;
         text.push_str(&format!(
@@ -59,26 +78,108 @@ pub(crate) fn cost_table(prices: &Prices, steps: &[StepReport]) -> String {
     text
 }
 
-/// Right-aligned columns under their names.
-pub(super) fn aligned<const N: usize>(rows: impl Iterator<Item = [(&'static str, String); N]>) -> String {
-    let rows: Vec<_> = rows.collect();
-    let header = rows.first().map(|row| row.each_ref().map(|(name, _)| (*name).to_owned()));
-    let lines: Vec<_> =
-        header.into_iter().chain(rows.into_iter().map(|row| row.map(|cell| cell.1))).collect();
-    let widths: [usize; N] =
-        std::array::from_fn(|column| lines.iter().map(|line| line[column].len()).max().unwrap_or(0));
-    let mut text = String::new();
-    for line in &lines {
-        for (cell, width) in line.iter().zip(&widths) {
-            text.push_str(&format!("{cell:>width$}  "));
+/// What may grow with a table's log: commit, discovery and cold-open time, checkpoints, memory. One row a rate; of two
+/// values in a field, the first is the producer's. `preload_versions` is what each table was aged by.
+pub(crate) fn log_age_table(preload_versions: u64, steps: &[StepReport]) -> String {
+    let mut text = match preload_versions {
+        0 => "log age:\n".to_owned(),
+        versions => format!("log age, each table preloaded with {} versions:\n", grouped(versions)),
+    };
+    text.push_str(&aligned(steps.iter().map(log_age_row), &["s each", "RSS growth", "open ms", "p99 ms"]));
+    for step in steps {
+        let counts = step.producer.checkpoints;
+        for (count, how) in [
+            (counts.failed, "failed"),
+            (counts.skipped, "were skipped: the one before was still running"),
+            (counts.abandoned, "were not waited for at the end"),
+        ] {
+            if count > 0 {
+                text.push_str(&format!("rate {}: {} checkpoints {how}\n", step.rate, grouped(count)));
+            }
         }
-        text.truncate(text.trim_end().len());
-        text.push('\n');
     }
     text
 }
 
-pub(super) fn or_dash(text: Option<String>) -> String {
+/// The stage that ends when the consumer has the log entry.
+pub(super) fn discovered(step: &StepReport) -> Option<&StageSummary> {
+    step.consumer.stages.iter().find(|stage| stage.stage == Stage::Discovered)
+}
+
+/// Mean length of the checkpoints that were made, in seconds; `None` where none was.
+fn checkpoint_seconds(step: &StepReport) -> Option<f64> {
+    let made = step.marks.iter().filter(|mark| mark.outcome == CheckpointOutcome::Made);
+    let seconds: Vec<_> = made.map(|mark| mark.seconds).collect();
+    (!seconds.is_empty()).then(|| seconds.iter().sum::<f64>() / seconds.len() as f64)
+}
+
+fn log_age_row(step: &StepReport) -> Row {
+    let (producer, consumer) = (&step.producer, &step.consumer);
+    let versions =
+        consumer.last_version.map(|last| format!("{}-{}", grouped(consumer.first_version), grouped(last)));
+    let commit = |percentile, figure: fn(&LatencySummary) -> u64| {
+        let time = producer.commit_time.as_ref();
+        or_dash(time.map(|time| percentile_ms(&time.unsupported_percentiles, percentile, figure(time))))
+    };
+    let discovered = |percentile, figure: fn(&StageSummary) -> u64| {
+        let stage = discovered(step);
+        or_dash(stage.map(|stage| percentile_ms(&stage.unsupported_percentiles, percentile, figure(stage))))
+    };
+    let opened = [Some(producer.cold_open_seconds), consumer.cold_open_seconds]
+        .map(|seconds| or_dash(seconds.map(|seconds| format!("{:.1}", seconds * 1e3))));
+    let growth = [step.rss_growth.producer, step.rss_growth.consumer]
+        .map(|growth| or_dash(growth.map(|growth| format!("{:+.1}%", growth * 100.0))));
+    vec![
+        ("rate/s", step.rate.to_string()),
+        ("versions", or_dash(versions)),
+        ("commit p50 ms", commit(50, |time| time.p50_us)),
+        ("p99 ms", commit(99, |time| time.p99_us)),
+        ("discovered p50 ms", discovered(50, |stage| stage.p50_us)),
+        ("p99 ms", discovered(99, |stage| stage.p99_us)),
+        ("open ms", opened.join(" ")),
+        ("checkpoints", grouped(producer.checkpoints.made)),
+        ("s each", or_dash(checkpoint_seconds(step).map(|seconds| format!("{seconds:.2}")))),
+        ("RSS growth", growth.join(" ")),
+    ]
+}
+
+/// A line of a table: the name of each column and what it has there.
+type Row = Vec<(&'static str, String)>;
+
+/// Right-aligned columns under their names. On a terminal that is too narrow, columns are left out in the order of
+/// `dispensable`.
+fn aligned(rows: impl Iterator<Item = Row>, dispensable: &[&str]) -> String {
+    let max_width =
+        terminal_size_of(std::io::stdout()).map_or(usize::MAX, |(Width(columns), _)| usize::from(columns));
+    aligned_within(rows.collect(), dispensable, max_width)
+}
+
+fn aligned_within(rows: Vec<Row>, dispensable: &[&str], max_width: usize) -> String {
+    let Some(first) = rows.first() else { return String::new() };
+    let mut columns: Vec<_> = (0..first.len())
+        .map(|column| {
+            let widths = rows.iter().map(|row| row[column].0.len().max(row[column].1.len()));
+            (column, widths.max().unwrap_or(0))
+        })
+        .collect();
+    let mut dispensable = dispensable.iter();
+    while columns.iter().map(|(_, width)| width + 2).sum::<usize>() > max_width + 2 {
+        let Some(name) = dispensable.next() else { break };
+        columns.retain(|(column, _)| first[*column].0 != *name);
+    }
+    let line = |cell: &dyn Fn(usize) -> String| {
+        let cells = columns.iter().map(|&(column, width)| format!("{:>width$}", cell(column)));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
+    };
+    let mut text = line(&|column| first[column].0.to_owned());
+    text.extend(rows.iter().map(|row| line(&|column| row[column].1.clone())));
+    if columns.len() < first.len() {
+        text.push_str("(summary.csv has all columns)\n");
+    }
+    text
+}
+
+fn or_dash(text: Option<String>) -> String {
     text.unwrap_or_else(|| "-".to_owned())
 }
 
@@ -88,7 +189,7 @@ pub(crate) fn percentile_ms(unsupported: &[u8], percentile: u8, us: u64) -> Stri
     format!("{mark}{:.1}", us as f64 / 1e3)
 }
 
-fn row(step: &StepReport) -> [(&'static str, String); 13] {
+fn row(info: &RunInfo, step: &StepReport) -> Row {
     let (producer, consumer) = (&step.producer, &step.consumer);
     let latency = consumer.latency.as_ref();
     let ms = |percentile, figure: fn(&LatencySummary) -> u64| {
@@ -99,11 +200,12 @@ fn row(step: &StepReport) -> [(&'static str, String); 13] {
         .map(|purpose| consumer.requests.attempts(purpose))
         .iter()
         .sum();
-    [
+    vec![
         ("rate/s", step.rate.to_string()),
         ("sent", grouped(producer.committed)),
         ("received", grouped(consumer.received)),
         ("achieved/s", or_dash(producer.achieved_rate.map(|rate| format!("{rate:.1}")))),
+        ("MB/s", or_dash(info.megabytes_per_second(step).map(|rate| format!("{rate:.1}")))),
         ("p50 ms", ms(50, |l| l.p50_us)),
         ("p75 ms", ms(75, |l| l.p75_us)),
         ("p85 ms", ms(85, |l| l.p85_us)),

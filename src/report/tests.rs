@@ -108,6 +108,7 @@ fn what_was_not_measured_is_empty_null_or_a_dash() {
     let info = RunInfo {
         deltalake_version: "",
         version: "",
+        begun: String::new(),
         store: String::new(),
         store_model: None,
         faults: None,
@@ -167,14 +168,17 @@ fn what_was_not_measured_is_empty_null_or_a_dash() {
             "store_model",
             "faults",
             "store_server",
+            "store",
+            "begun",
+            "megabytes_per_second",
         ]
         .contains(&name);
         assert_eq!(field.is_empty(), unmeasured, "{name}: {field}");
     }
 
-    let table = table(&steps);
-    let cells: Vec<_> = table.lines().nth(1).unwrap().split_whitespace().collect();
-    assert_eq!(cells, ["1", "0", "0", "-", "-", "-", "-", "-", "-", "-", "0", "0", "collapsed"]);
+    let table = table(&info, &steps);
+    let cells: Vec<_> = table.lines().nth(2).unwrap().split_whitespace().collect();
+    assert_eq!(cells, ["1", "0", "0", "-", "-", "-", "-", "-", "-", "-", "-", "0", "0", "collapsed"]);
 
     let ages = log_age_table(0, &steps);
     let cells: Vec<_> = ages.lines().nth(2).unwrap().split_whitespace().collect();

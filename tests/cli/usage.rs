@@ -45,6 +45,27 @@ fn a_switch_in_the_environment_is_on_or_off_and_nothing_else() {
 }
 
 #[test]
+fn one_rate_needs_no_range_and_goes_with_none() {
+    let bench =
+        s3mq("bench --rate 1k --seconds-to-stream 500ms --autocommit-duration-ms 50ms --message-size 300B");
+    let finished = bench.arg("--quiet").run();
+    finished.exits(0);
+    let result: serde_json::Value =
+        serde_json::from_str(&finished.read("benchmark-results/1000.json")).unwrap();
+    finished.check(result["run"]["message_bytes"] == 300, "bytes a message");
+    finished.check(result["result"]["producer"]["planned"] == 500, "messages");
+    s3mq("bench --rate 1k --range-start 1").run().refuses(&["--rate", "--range-start"]);
+    s3mq("bench --range-start 1").run().refuses(&["--range-end", "--range-step"]);
+}
+
+#[test]
+fn an_unknown_option_has_no_misleading_tip() {
+    let finished = s3mq("bench --rate 10 --commit-interval 50").run();
+    finished.refuses(&["--commit-interval"]);
+    finished.check(!finished.stderr.contains("--checkpoint-interval"), "another option is suggested");
+}
+
+#[test]
 fn a_range_that_runs_backwards_is_refused() {
     s3mq("bench --range-start 200 --range-end 100 --range-step 100")
         .run()
