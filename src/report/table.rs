@@ -163,7 +163,7 @@ fn aligned_within(rows: Vec<Row>, dispensable: &[&str], max_width: usize) -> Str
         })
         .collect();
     let mut dispensable = dispensable.iter();
-    while columns.iter().map(|(_, width)| width + 2).sum::<usize>() > max_width + 2 {
+    while columns.iter().map(|(_, width)| width + 2).sum::<usize>() > max_width.saturating_add(2) {
         let Some(name) = dispensable.next() else { break };
         columns.retain(|(column, _)| first[*column].0 != *name);
     }
@@ -265,4 +265,26 @@ fn notes(step: &StepReport) -> Vec<String> {
         }
     }
     notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_that_can_be_dispensed_with_are_left_out_where_there_is_no_room() {
+        let row = vec![
+            ("rate/s", "1000".to_owned()),
+            ("p75 ms", "1.0".to_owned()),
+            ("verdict", "sustained".to_owned()),
+        ];
+        let lines = |width| aligned_within(vec![row.clone()], &["p75 ms"], width);
+        let whole = "rate/s  p75 ms    verdict\n  1000     1.0  sustained\n";
+        assert_eq!(lines(usize::MAX), whole);
+        assert_eq!(lines(25), whole);
+        let narrow = "rate/s    verdict\n  1000  sustained\n(summary.csv has all columns)\n";
+        assert_eq!(lines(24), narrow);
+        assert_eq!(lines(1), narrow, "the others stay");
+        assert_eq!(aligned_within(Vec::new(), &[], 80), "");
+    }
 }
