@@ -94,15 +94,15 @@ fn columns(info: &RunInfo, step: &StepReport) -> Vec<(String, String)> {
         seconds("recovery", consumer.recovery_seconds),
         share("producer_rss_growth", step.rss_growth.producer),
         share("consumer_rss_growth", step.rss_growth.consumer),
-        // Under these, the figures are not those of a store as it is.
-        text("store_model", info.store_model.as_ref().map_or("", |model| &model.name)),
-        text("faults", info.faults.as_ref().map_or("", |faults| &faults.file)),
-        text("store_server", producer.store_server.as_deref().unwrap_or_default()),
         text("store", &info.store),
         text("begun", &info.begun),
         count("autocommit_duration_ms", info.run.commit.autocommit_duration_ms),
         count("message_bytes", info.message.bytes() as u64),
         text("megabytes_per_second", &megabytes.map_or_else(String::new, |rate| format!("{rate:.3}"))),
+        // Under these, the figures are not those of a store as it is.
+        text("store_model", info.store_model.as_ref().map_or("", |model| &model.name)),
+        text("faults", info.faults.as_ref().map_or("", |faults| &faults.file)),
+        text("store_server", producer.store_server.as_deref().unwrap_or_default()),
     ]);
     columns
 }
