@@ -89,14 +89,15 @@ impl Committer {
             };
             let problem = match (self.winner(commit_id).await, refusal) {
                 (Ok(Winner::Us), _) => break,
-                // A refusal may be of the answer alone, made up on its way: what is there says whether it is.
-                (Ok(_), Some(problem)) => return Err(self.failed(start, retries + 1, problem)),
+                // A refusal may be of the answer alone, made up on its way: what is there says whether it is. Where it is
+                // another's, the next version will tell.
+                (Ok(Winner::Nobody), Some(problem)) => return Err(self.failed(start, retries + 1, problem)),
                 (Err(_), Some(problem)) => {
                     let detail = format!("{problem}; it can't be read whether it is there all the same");
                     return Err(self.failed(start, retries + 1, detail));
                 }
                 (Err(error), None) => return Err(error),
-                (Ok(Winner::Another), None) => {
+                (Ok(Winner::Another), _) => {
                     self.next += 1;
                     conflicts += 1;
                     unsure = false;
