@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use crate::events::Event;
 
 /// The program that runs, also where a newer one has got its name meanwhile: results of two builds don't mix.
-const THIS_PROGRAM: &str = "/proc/self/exe";
+pub(crate) const THIS_PROGRAM: &str = "/proc/self/exe";
 
 /// How long a child may take to end in good order.
 const GRACE: Duration = Duration::from_secs(2);

@@ -9,6 +9,7 @@ mod console;
 pub mod consumer;
 pub mod events;
 pub mod exit;
+mod first_process;
 #[doc(hidden)]
 pub mod fuzz;
 #[doc(hidden)]

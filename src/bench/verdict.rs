@@ -27,6 +27,8 @@ const MAX_LAG_INTERVALS: f64 = 3.0;
 const BUSY_CORE: f64 = 0.9;
 /// A busy machine takes a role's processors away for less.
 const LONG_PAUSE_SECONDS: f64 = 0.5;
+/// A start alone may use a small quota up.
+const MAX_THROTTLED_SHARE: f64 = 0.05;
 /// A pacer whose 99th percentile is later than this is late; it wakes every millisecond.
 const LATE_PACER_US: u64 = 20_000;
 
@@ -48,10 +50,12 @@ pub(super) fn verdict(evidence: &Evidence<'_>) -> Verdict {
         (true, false) if reasons.is_empty() => Outcome::Sustained,
         (true, false) => Outcome::Degrading,
     };
-    let bounds = match outcome {
+    let mut bounds = match outcome {
         Outcome::Degrading | Outcome::Collapsed => evidence.harness_bounds(),
         Outcome::Sustained | Outcome::Lossy => Vec::new(),
     };
+    // A quota makes latencies of its own, at rates that are carried too.
+    bounds.extend(evidence.throttled());
     let harness_bound = !bounds.is_empty();
     reasons.extend(bounds);
     Verdict { outcome, harness_bound, reasons }
@@ -104,6 +108,17 @@ impl Evidence<'_> {
             MAX_LAG_INTERVALS * self.commit_interval.as_secs_f64() + p99_seconds + self.interval_seconds;
         (lag_seconds > max_seconds)
             .then(|| format!("at the end of sending the consumer was {lag_seconds:.2} s behind, more than {max_seconds:.2} s"))
+    }
+
+    fn throttled(&self) -> impl Iterator<Item = String> {
+        let roles = [("producer", self.producer.resources), ("consumer", self.consumer.resources)];
+        roles.into_iter().filter_map(|(role, resources)| {
+            let (quota, share) = resources.cpu_quota.zip(resources.throttled_share)?;
+            (share > MAX_THROTTLED_SHARE).then(|| {
+                let percent = 100.0 * share;
+                format!("the {role} was throttled in {percent:.0} % of the periods of its quota of {quota:.2} processors")
+            })
+        })
     }
 
     fn harness_bounds(&self) -> Vec<String> {
@@ -160,8 +175,7 @@ mod tests {
             let by = json!({ "producer": 0, "epoch": "67e55044-10b1-426f-9247-bb680e5fe0c8" });
             let stream = json!({ "stream": by, "received": 20_000, "ended_with": 20_000, "lost": 0, "first_lost": [],
                                  "duplicated": 0, "out_of_order": 0, "beyond_end": 0 });
-            let resources =
-                json!({ "cpu_seconds": 2.0, "peak_rss_bytes": 30_000_000, "longest_pause_seconds": 0.01 });
+            let resources = json!({ "cpu_seconds": 2.0, "peak_rss_bytes": 30_000_000, "longest_pause_seconds": 0.01, "cpu_quota": null, "throttled_share": null });
             let row = |second: u32| TimelineRow {
                 time_from_start_seconds: f64::from(second),
                 sent: if second <= 20 { 1_000 } else { 0 },
@@ -182,7 +196,7 @@ mod tests {
                 }),
                 consumer: json!({
                     "ended": "end_of_stream", "received": 20_000, "warmup": 2_000, "beyond_window": 0, "latency": latency(110_000),
-                    "percentiles": [], "latency_since_handed_over": null, "stages": [], "negative_latencies": 0, "unreadable": 0, "lost_untracked": 0, "lost_files": 0,
+                    "percentiles": [], "latency_since_handed_over": null, "stages": [], "negative_latencies": 0, "unreadable": 0, "unstamped": 0, "open_streams": [], "lost_untracked": 0, "lost_files": 0,
                     "retractions": 0, "integrity": { "streams": [stream] }, "cold_open_seconds": null, "first_version": 0, "last_version": 200,
                     "receiving_seconds": 20.0, "wall_clock_step_us": 0, "store_clock": null,
                     "store_stalls": { "count": 0, "longest_seconds": 0.0, "total_seconds": 0.0 }, "recovery_seconds": null, "resources": resources, "requests": [],
@@ -298,6 +312,19 @@ mod tests {
             *run.consumer.pointer_mut(pointer).unwrap() = json!(value);
             assert_eq!(run.verdict().outcome, Outcome::Lossy, "{pointer}");
         }
+    }
+
+    #[test]
+    fn a_quota_that_runs_out_is_said_at_a_rate_that_is_carried_too() {
+        let mut run = Run::well();
+        run.consumer["resources"]["cpu_quota"] = json!(0.1);
+        run.consumer["resources"]["throttled_share"] = json!(0.04);
+        assert_eq!(run.verdict().to_string(), "sustained");
+        run.consumer["resources"]["throttled_share"] = json!(0.97);
+        let verdict = run.verdict();
+        assert_eq!(verdict.to_string(), "sustained (harness-bound)");
+        let said = "the consumer was throttled in 97 % of the periods of its quota of 0.10 processors";
+        assert_eq!(verdict.reasons, [said]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod embedded;
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
+use rustix::process::{Resource, getrlimit};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -114,6 +115,7 @@ pub(super) async fn run(mut args: Args) -> Result<Exit, Failure> {
     let _results_lock = lock_directory(&args.output.output_dir)
         .map_err(|error| Failure::runtime(format!("cannot use --output-dir: {error}")))?;
 
+    enough_files()?;
     let stop = signals::watch(false)?;
     let mut info = args.info(&asked, poll, prices);
     let (store, server) = match remote {
@@ -150,6 +152,18 @@ pub(super) async fn run(mut args: Args) -> Result<Exit, Failure> {
         return Err(Failure { exit: Exit::Lossy, message });
     }
     Ok(Exit::Ok)
+}
+
+/// Fewer open files than a bench and its roles need for their pipes, results and connections.
+const MIN_FILES: u64 = 64;
+
+fn enough_files() -> Result<(), Failure> {
+    match getrlimit(Resource::Nofile).current {
+        Some(files) if files < MIN_FILES => Err(Failure::runtime(format!(
+            "this process may have {files} files open, and a bench needs {MIN_FILES}; raise the limit (ulimit -n)"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// The tables at the end of a sweep; nothing where not one rate was finished.

@@ -29,8 +29,11 @@ pub use crate::console::say;
 pub use failure::Failure;
 pub use role::interrupted;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 use crate::console;
 use crate::exit::Exit;
+use crate::first_process;
 
 /// s3mq's version and the commit it was built from.
 pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("S3MQ_COMMIT"), ")");
@@ -90,6 +93,12 @@ pub fn parse<Args: Parser>() -> Args {
 pub fn main() -> ExitCode {
     // A child is started by way of /proc/self/exe, and would be `exe` in a list of processes.
     let _ = std::fs::write("/proc/self/comm", "s3mq");
+    if first_process::is_this() {
+        return first_process::run().unwrap_or_else(|error| {
+            exit_code(Err(Failure::runtime(format!("cannot run as the first process: {error}"))))
+        });
+    }
+    raise_file_limit();
     match Cli::definition().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli.run(),
         // Help, the version, or what is wrong.
@@ -98,6 +107,12 @@ pub fn main() -> ExitCode {
             exit_code(Ok(if error.use_stderr() { Exit::Usage } else { Exit::Ok }))
         }
     }
+}
+
+/// Takes the limit of open files that the system leaves to us. Each connection is one, and shells set fewer.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 /// Prints a failure. Results that nobody can read are one too; of another failure, its own line says more.

@@ -81,3 +81,31 @@ fn colours_are_left_out_where_they_are_not_wanted() {
         assert!(!said.contains("\x1b["), "{name}: {said}");
     }
 }
+
+/// What a minimal container or a scheduler leaves out.
+#[test]
+fn little_of_an_environment_is_enough() {
+    const RATE: &str = "bench --rate 200 --seconds-to-stream 1 --autocommit-duration-ms 50 --quiet";
+    // No HOME, no PATH, no TMPDIR, a time zone with an odd offset.
+    let bare = s3mq(RATE).env_remove("HOME").env("TZ", "Asia/Kathmandu").run();
+    bare.exits(0);
+    let result: Value = serde_json::from_str(&bare.read("benchmark-results/200.json")).unwrap();
+    let begun = result["run"]["begun"].as_str().unwrap();
+    bare.check(begun.ends_with('Z'), begun);
+    // Standard input is closed, or standard output is a pipe whose reader has gone.
+    for shell in ["exec \"$0\" \"$@\" <&-", "\"$0\" \"$@\" | true"] {
+        let finished = by(&["sh", "-c", shell, S3MQ], RATE).env("PATH", "/usr/bin:/bin").run();
+        finished.exits(0);
+        finished.read("benchmark-results/200.json");
+    }
+    // A root and a /tmp that can't be written to.
+    let unshare = "mount -o remount,ro,bind / 2>/dev/null || mount --bind -o ro / /; exec \"$0\" \"$@\"";
+    let read_only = by(&["unshare", "--mount", "sh", "-c", unshare, S3MQ], RATE).env("PATH", "/usr/bin:/bin");
+    let finished = read_only.arg("--output-dir=/dev/shm/s3mq-test-results").run();
+    let _ = fs::remove_dir_all("/dev/shm/s3mq-test-results");
+    if finished.stderr.contains("unshare") {
+        eprintln!("skipped: needs the right to make a mount namespace");
+        return;
+    }
+    finished.exits(0);
+}

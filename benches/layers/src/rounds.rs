@@ -13,7 +13,6 @@ use s3mq::units::grouped;
 use s3mq_clock::Anchor;
 use s3mq_queue::storage::{Store, round_trips};
 use s3mq_queue::{Lake, QueueError};
-use s3mq_server::memory_bytes;
 
 /// How many round trips of each kind are measured, before and after.
 const ROUND_TRIPS: usize = 50;
@@ -28,8 +27,6 @@ const MAX_TRIES: usize = 5;
 
 /// Measures all layers on `store`, which has passed its preflight.
 pub(super) async fn measure(args: &Arc<Args>, store: &Store) -> Result<Report, Failure> {
-    let directories = Layer::ALL.map(|layer| layer.name().to_owned());
-    s3mq_queue::refuse_foreign(&Lake::new(store, args.prefix.clone())?, &directories).await?;
     let bench = Bench { args, store };
     let mut round_trips = bench.round_trips("before").await?;
     let flood = bench.flood().await?;
@@ -156,7 +153,7 @@ impl Bench<'_> {
         // What the Parquet file of a batch adds to each message, measured at 17-byte messages.
         const OVERHEAD_BYTES: u64 = 5;
         let bytes = job.messages * (job.message_bytes() as u64 + OVERHEAD_BYTES);
-        match memory_bytes().map(|memory| memory / 2) {
+        match s3mq_limits::memory_bytes().map(|memory| memory / 2) {
             Some(max_bytes) if self.args.is_embedded() && bytes > max_bytes => Err(Failure::usage(format!(
                 "a flood would put {} MB into the embedded store, which may have {} MB; lower --seconds",
                 grouped(bytes >> 20),

@@ -19,6 +19,7 @@ use s3s::{Body, HttpError, HttpResponse};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::faults::{Link, Plan};
 use super::idle_timeout;
@@ -36,6 +37,9 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// The pause after a failed accept; its reason (no descriptors left) lasts.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// A failing accept is said again after this.
+const SAY_AGAIN: Duration = Duration::from_secs(60);
 
 /// Of a request's line and headers. S3 allows keys of 1 KiB and 2 KiB of an object's own headers.
 const MAX_HEADER_BYTES: usize = 64 << 10;
@@ -66,6 +70,7 @@ pub(super) async fn serve(listener: TcpListener, work: Work, mut stopped: onesho
     let work = Arc::new(work);
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
+    let mut said = None;
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
@@ -79,7 +84,10 @@ pub(super) async fn serve(listener: TcpListener, work: Work, mut stopped: onesho
                     });
                 }
                 Err(error) => {
-                    tracing::warn!("cannot accept a connection: {error}");
+                    if said.is_none_or(|said: Instant| said.elapsed() > SAY_AGAIN) {
+                        tracing::warn!("cannot accept a connection: {error}; is the limit of open files too low (ulimit -n)?");
+                        said = Some(Instant::now());
+                    }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },

@@ -81,18 +81,11 @@ pub struct Limits {
     pub idle_timeout: Duration,
 }
 
-/// The machine's memory in bytes, where the system says.
-pub fn memory_bytes() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
-    Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
-}
-
 impl Default for Limits {
-    /// Objects of a gibibyte, three quarters of the machine's memory, and two minutes: longer than clients keep
+    /// Objects of a gibibyte, three quarters of the memory that the process may have, and two minutes: longer than clients keep
     /// connections that they don't use.
     fn default() -> Self {
-        let memory = memory_bytes().unwrap_or(u64::MAX);
+        let memory = s3mq_limits::memory_bytes().unwrap_or(u64::MAX);
         Self {
             max_object_bytes: 1 << 30,
             max_memory_bytes: memory - memory / 4,

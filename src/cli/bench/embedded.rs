@@ -5,7 +5,7 @@ use super::super::storage::BackendArg;
 use super::Args;
 use crate::units::{Rate, grouped};
 use s3mq_queue::storage;
-use s3mq_server::{Faults, Model, Server, memory_bytes};
+use s3mq_server::{Faults, Model, Server};
 
 /// Its bucket.
 const BUCKET: &str = "s3mq";
@@ -49,7 +49,7 @@ impl Args {
         const OVERHEAD_BYTES: u64 = 5;
         // What a preloaded version takes: its data file, its entry, its part of the checkpoints.
         const VERSION_BYTES: u64 = 4096;
-        let (None, Some(memory)) = (&self.data_dir, memory_bytes()) else {
+        let (None, Some(memory)) = (&self.data_dir, s3mq_limits::memory_bytes()) else {
             return Ok(());
         };
         let held = rates.iter().map(|rate| rate.messages_in(self.run.seconds_to_stream));
@@ -63,7 +63,7 @@ impl Args {
             return Ok(());
         }
         Err(Failure::usage(format!(
-            "the embedded store would hold {} MB, more than half of this machine's {} MB of memory; \
+            "the embedded store would hold {} MB, more than half of the {} MB of memory that it may have; \
              give --data-dir to keep it on disk, or a shorter --seconds-to-stream",
             grouped(needed >> 20),
             grouped(memory >> 20)
