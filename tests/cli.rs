@@ -10,6 +10,8 @@
 mod checkpoints;
 #[path = "cli/clocks.rs"]
 mod clocks;
+#[path = "cli/containers.rs"]
+mod containers;
 #[path = "cli/credentials.rs"]
 mod credentials;
 #[path = "cli/endpoints.rs"]
@@ -54,6 +56,8 @@ mod store;
 mod store_failures;
 #[path = "cli/store_models.rs"]
 mod store_models;
+#[path = "cli/stores.rs"]
+mod stores;
 #[path = "cli/surroundings.rs"]
 mod surroundings;
 #[path = "cli/sweep.rs"]

@@ -90,6 +90,11 @@ impl Sweep<'_> {
         let holder =
             format!("process {} since {} s Unix time", std::process::id(), s3mq_clock::wall_us() / 1_000_000);
         let prefix = &self.config.output.prefix;
+        // Before the lock, which stays there.
+        let place = Lake::new(self.store, prefix.clone())?;
+        let directories: Vec<_> = self.config.rates.iter().map(ToString::to_string).collect();
+        let refused = self.stop.run_until_cancelled(s3mq_queue::refuse_foreign(&place, &directories)).await;
+        refused.ok_or(BenchError::Interrupted)??;
         let lock = PrefixLock::acquire(self.store, prefix, &holder).await.map_err(QueueError::from)?;
         let mut grace = TIDY_GRACE;
         let swept = self.rates(&mut grace).await;
@@ -100,10 +105,6 @@ impl Sweep<'_> {
     }
 
     async fn rates(&mut self, grace: &mut Duration) -> Result<(), BenchError> {
-        let place = Lake::new(self.store, self.config.output.prefix.clone())?;
-        let directories: Vec<_> = self.config.rates.iter().map(ToString::to_string).collect();
-        let refused = self.stop.run_until_cancelled(s3mq_queue::refuse_foreign(&place, &directories)).await;
-        refused.ok_or(BenchError::Interrupted)??;
         let summary = self.config.output.output_dir.join(SUMMARY);
         // What it lists is about to be replaced: from now on it lists what this sweep has finished.
         report::discard(&summary)?;
@@ -118,10 +119,15 @@ impl Sweep<'_> {
             self.steps.push(step);
             let (info, steps) = (&self.config.info, &self.steps);
             PartialFile::write_whole(&summary, &report::summary_csv(info, steps))?;
-            if !self.config.output.keep_data
-                && let Some(left) = empty(&table, &self.stop).await?
-            {
-                tracing::warn!("{} was emptied, but for {left}", table.describe());
+            if !self.config.output.keep_data {
+                match empty(&table, &self.stop).await {
+                    Ok(None) => {}
+                    Ok(Some(left)) => tracing::warn!("{} was emptied, but for {left}", table.describe()),
+                    Err(error) => {
+                        tracing::warn!("objects are left below {}", table.describe());
+                        return Err(error);
+                    }
+                }
             }
         }
         Ok(())

@@ -8,7 +8,7 @@ use super::signals;
 use super::storage::{self, StorageArgs};
 use crate::console::say;
 use crate::exit::Exit;
-use s3mq_queue::storage::{Prefix, Store, round_trips};
+use s3mq_queue::storage::{Prefix, Store, advice_on_slow_gets, round_trips};
 
 /// Try out what the queue depends on, and measure the store's round trips
 #[derive(Debug, ClapArgs)]
@@ -42,9 +42,17 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     ));
     let count = usize::from(args.round_trips);
     let trips = round_trips(&store, &args.prefix, count, 1024, stop.cancelled()).await?;
-    for trip in trips.ok_or_else(interrupted)? {
+    let trips = trips.ok_or_else(interrupted)?;
+    for trip in &trips {
         let ms = |percentile| trip.percentile_us(percentile) as f64 / 1e3;
         say(&format!("{:<16} {:>9.2} {:>9.2}", trip.request, ms(50.0), ms(99.0)));
+    }
+    let p50_us =
+        |request| trips.iter().find(|trip| trip.request == request).map(|trip| trip.percentile_us(50.0));
+    if let Some(advice) =
+        p50_us("GET").zip(p50_us("PUT")).and_then(|(get, put)| advice_on_slow_gets(get, put))
+    {
+        say(advice);
     }
     if let Some(server) = store.server() {
         say(&format!("the store calls itself {server}"));

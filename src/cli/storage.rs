@@ -10,7 +10,9 @@ use super::failure::Failure;
 use super::given_file::cannot_use;
 use crate::config::{DeadlineArgs, value_name};
 use crate::console::warn;
-use s3mq_queue::storage::{self, Backend, Config, ConfigError, LakePath, Overrides, Prefix, Store, Trust};
+use s3mq_queue::storage::{
+    self, Addressing, Backend, Config, ConfigError, LakePath, Overrides, Prefix, Store, Trust,
+};
 
 /// Which kind of store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -45,6 +47,10 @@ pub struct StorageArgs {
     /// AWS_DEFAULT_REGION, else us-east-1]
     #[arg(long, value_name = "NAME")]
     pub region: Option<String>,
+
+    /// Where requests have the bucket's name [default: path where there is an endpoint, else virtual]
+    #[arg(long, value_enum)]
+    pub addressing: Option<Addressing>,
 
     /// Also believe certificates that are signed by the authorities in this PEM file
     #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
@@ -82,6 +88,7 @@ impl StorageArgs {
         let flags = [
             ("--endpoint", self.endpoint.is_some()),
             ("--bucket", self.bucket.is_some()),
+            ("--addressing", self.addressing.is_some()),
             ("--ca-cert", self.ca_cert.is_some()),
             ("--insecure", self.insecure),
         ];
@@ -113,6 +120,7 @@ impl StorageArgs {
             ("--endpoint", self.endpoint.clone()),
             ("--bucket", self.bucket.clone()),
             ("--region", self.region.clone()),
+            ("--addressing", self.addressing.as_ref().map(value_name)),
             ("--ca-cert", self.ca_cert.as_ref().map(|path| path.display().to_string())),
             ("--request-timeout-seconds", Some(self.deadlines.request_timeout_seconds.to_string())),
             ("--retry-timeout-seconds", Some(self.deadlines.retry_timeout_seconds.to_string())),
@@ -153,6 +161,7 @@ impl StorageArgs {
             endpoint: self.endpoint.clone(),
             bucket,
             region: self.region.clone(),
+            addressing: self.addressing,
             request_timeout: Some(self.deadlines.request_timeout_seconds.as_duration()),
             retry_timeout: Some(self.deadlines.retry_timeout_seconds.as_duration()),
             stall_timeout: Some(self.deadlines.stall_timeout_seconds.as_duration()),

@@ -6,7 +6,7 @@ use crate::config::DEFAULT_COMMIT_MS;
 use crate::events::CheckpointOutcome;
 use crate::measure::{LatencySummary, Stage, StageSummary};
 use crate::units::grouped;
-use s3mq_queue::storage::Purpose;
+use s3mq_queue::storage::{Purpose, advice_on_slow_gets};
 
 use super::cost::Prices;
 use super::step::{RunInfo, StepReport};
@@ -259,6 +259,9 @@ fn notes(step: &StepReport) -> Vec<String> {
     count(consumer.unreadable, "messages had no readable stamp");
     count(consumer.negative_latencies, "messages seem to have come before they were due (clock)");
     notes.extend(stalls(step));
+    let p50_us = |stage| consumer.stages.iter().find(|row| row.stage == stage).map(|row| row.p50_us);
+    let fetched_and_stored = p50_us(Stage::Fetched).zip(p50_us(Stage::Stored));
+    notes.extend(fetched_and_stored.and_then(|(get, put)| advice_on_slow_gets(get, put)).map(str::to_owned));
     for stream in &consumer.integrity.streams {
         if let Some((first, last)) = stream.first_lost.first() {
             notes.push(format!("producer {} lost {first}-{last} first", stream.stream.producer));

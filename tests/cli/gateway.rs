@@ -1,5 +1,5 @@
-//! What stands between a command and its store: it notes each request's head, and passes the request on or
-//! answers by itself. Also a door that speaks TLS.
+//! What stands between a command and its store: it notes each request's head, answers by itself or passes the request
+//! on, and may change the answer. Also a door that speaks TLS.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -22,6 +22,8 @@ pub(crate) struct Gateway {
 
 /// The gateway's own answer to a request with this head, if it has one.
 type Answer = dyn Fn(&str) -> Option<String> + Send + Sync;
+/// What the client gets of the store's answer to a request with this head; nothing is a connection that breaks off.
+type Change = dyn Fn(&str, Vec<u8>) -> Vec<u8> + Send + Sync;
 
 impl Gateway {
     /// One before `store` (as `http://HOST:PORT`), which gets what `answer` leaves.
@@ -29,14 +31,27 @@ impl Gateway {
         store: &str,
         answer: impl Fn(&str) -> Option<String> + Send + Sync + 'static,
     ) -> Self {
+        Self::with(store, Arc::new(answer), Arc::new(|_, answer| answer))
+    }
+
+    /// One before `store` that changes its answers.
+    pub(crate) fn changing(
+        store: &str,
+        change: impl Fn(&str, Vec<u8>) -> Vec<u8> + Send + Sync + 'static,
+    ) -> Self {
+        Self::with(store, Arc::new(|_| None), Arc::new(change))
+    }
+
+    fn with(store: &str, answer: Arc<Answer>, change: Arc<Change>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, heads) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
         let store = store.trim_start_matches("http://").to_owned();
-        let (answer, noted): (Arc<Answer>, _) = (Arc::new(answer), heads.clone());
+        let noted = heads.clone();
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                let (store, answer, noted) = (store.clone(), answer.clone(), noted.clone());
-                std::thread::spawn(move || serve(client, &store, &*answer, &noted));
+                let (store, noted) = (store.clone(), noted.clone());
+                let (answer, change) = (answer.clone(), change.clone());
+                std::thread::spawn(move || serve(client, &store, &*answer, &*change, &noted));
             }
         });
         Self { address, heads }
@@ -70,7 +85,13 @@ pub(crate) fn refusal(status: &str, code: &str, message: &str) -> String {
 }
 
 /// One request a connection: whoever answers closes it.
-fn serve(mut client: TcpStream, store: &str, answer: &Answer, heads: &Mutex<Vec<String>>) -> Option<()> {
+fn serve(
+    mut client: TcpStream,
+    store: &str,
+    answer: &Answer,
+    change: &Change,
+    heads: &Mutex<Vec<String>>,
+) -> Option<()> {
     let mut request = Vec::new();
     let mut some = [0; 16 << 10];
     let head_bytes = loop {
@@ -103,7 +124,7 @@ fn serve(mut client: TcpStream, store: &str, answer: &Answer, heads: &Mutex<Vec<
             upstream.write_all(&request[first_line..]).ok()?;
             let mut answer = Vec::new();
             upstream.read_to_end(&mut answer).ok()?;
-            answer
+            change(&head, answer)
         }
     };
     client.write_all(&answer).ok()

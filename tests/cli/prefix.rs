@@ -18,7 +18,7 @@ fn what_lies_beside_a_benchs_tables_is_left_alone() {
     }
     let before = store.keys();
     store.s3mq(SWEEP).arg("--prefix=runs").run().exits(0);
-    // Neither a table nor a lock nor what was tried out with is left.
+    // Neither a table nor what was tried out with is left.
     assert_eq!(store.keys(), before);
     for path in beside {
         let consumer = store.s3mq("consumer --lake-path").arg(path).run();
@@ -60,6 +60,6 @@ fn a_second_bench_on_one_prefix_is_refused_and_told_who_is_there() {
 
     first.signal(Signal::INT);
     first.finish().exits(130);
-    // The lock is gone with its holder, and the prefix free again.
+    // The lock was given back by its holder, and the prefix is free again.
     store.s3mq(SWEEP).arg("--prefix=shared").run().exits(0);
 }

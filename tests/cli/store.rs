@@ -58,6 +58,13 @@ impl Store {
         self.exports.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
+    /// Deletes an object's file, as if it had never been.
+    pub(crate) fn delete(&self, wanted: &str) {
+        let objects = fs::read_dir(self.server.path("data/buckets/s3mq")).unwrap().flatten();
+        let found = objects.filter(|object| key(&object.path()).is_some_and(|key| key == wanted));
+        assert_eq!(found.map(|object| fs::remove_file(object.path()).unwrap()).count(), 1, "{wanted}");
+    }
+
     /// Where it listens, as a URL.
     pub(crate) fn endpoint(&self) -> &str {
         &self.exports[0].1
@@ -92,10 +99,12 @@ impl Store {
     }
 }
 
-/// The keys of all objects of an embedded store's directory, sorted; none where it isn't there yet.
+/// The keys of all objects of an embedded store's directory, sorted, less the locks of prefixes, which stay; none where it
+/// isn't there yet.
 pub(crate) fn keys_below(data_dir: &Path) -> Vec<String> {
     let objects = fs::read_dir(data_dir.join("buckets/s3mq")).into_iter().flatten().flatten();
-    let mut keys: Vec<_> = objects.filter_map(|object| key(&object.path())).collect();
+    let keys = objects.filter_map(|object| key(&object.path()));
+    let mut keys: Vec<_> = keys.filter(|key| !key.ends_with("/.s3mq-bench.lock")).collect();
     keys.sort();
     keys
 }

@@ -30,9 +30,11 @@ use s3mq::exit::Exit;
 use s3mq::producer::MAX_BATCH_BYTES;
 use s3mq::report::{PartialFile, prepare_file};
 use s3mq::units::{Rate, Seconds};
+use s3mq_queue::Lake;
 use s3mq_queue::storage::{Config, Prefix, PrefixLock, Store};
 use tokio::time::timeout;
 
+use job::Layer;
 use report::Report;
 
 /// Longest that the lock and the embedded store are waited for in the end.
@@ -156,6 +158,9 @@ async fn measure(args: &Arc<Args>, config: Config, stop: CancellationToken) -> R
         store = connect => store?,
         () = stop.cancelled() => return Err(interrupted()),
     };
+    // Before the lock, which stays there.
+    let directories = Layer::ALL.map(|layer| layer.name().to_owned());
+    s3mq_queue::refuse_foreign(&Lake::new(&store, args.prefix.clone())?, &directories).await?;
     let holder = format!("layer benchmark, process {}", std::process::id());
     let lock = PrefixLock::acquire(&store, &args.prefix, &holder).await?;
     let measured = tokio::select! {

@@ -172,18 +172,27 @@ impl Lake {
         Ok(versions)
     }
 
-    /// The key of a data file, from its path in the log: relative to the table, or a URL within the same bucket.
+    /// The key of a data file, from its path in the log: relative to the table, or a URL (RFC 3986) within the same bucket.
+    /// Why it can't be read, where it is elsewhere.
     pub(super) fn data_key(&self, path: &str) -> Result<Path, String> {
         let bucket = &self.store.config().bucket;
         let key = match path.split_once("://") {
             Some(("s3" | "s3a", rest)) => match rest.split_once('/') {
                 Some((host, key)) if host == bucket => key.to_owned(),
-                _ => return Err(format!("it is outside the bucket `{bucket}`")),
+                _ => return Err(format!("outside the bucket `{bucket}`")),
             },
-            Some((scheme, _)) => return Err(format!("it is on another kind of store ({scheme})")),
+            Some((scheme, _)) => return Err(format!("on another kind of store ({scheme})")),
             None => self.key(path),
         };
-        Path::parse(key).map_err(|error| error.to_string())
+        let mut segments = Vec::new();
+        for segment in key.split('/') {
+            match segment {
+                "." => {}
+                ".." => drop(segments.pop()),
+                segment => segments.push(segment),
+            }
+        }
+        Path::parse(segments.join("/")).map_err(|error| format!("at a key that can't be asked for ({error})"))
     }
 
     pub(super) async fn read_file(&self, key: &Path) -> Result<Option<Bytes>, QueueError> {
@@ -228,7 +237,7 @@ impl Lake {
 
     /// What the store has against the credentials, if that is what is wrong.
     fn refusal(&self, error: &(dyn Error + 'static)) -> Option<StorageError> {
-        StorageError::of_refusal(&self.store.config().describe(), error)
+        StorageError::of_failure(&self.store.config().describe(), error)
     }
 }
 

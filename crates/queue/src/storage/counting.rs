@@ -3,6 +3,7 @@
 //! `object_store` sends through [`CountingConnector`], the AWS SDK reports through [`CountingInterceptor`]. Bodies are
 //! counted by their declared length: a transfer that breaks off halfway counts as whole. Headers and TLS are not counted.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
@@ -11,14 +12,12 @@ use aws_sdk_s3::config::{ConfigBag, Intercept, RuntimeComponents};
 use aws_sdk_s3::error::BoxError;
 use http::header::{CONTENT_LENGTH, DATE, HeaderName, SERVER};
 use object_store::ClientOptions;
-use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
-};
+use object_store::client::{HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::availability::{Availability, Failure};
-use super::error::{element, one_line};
+use super::error::{is_out_of_files, one_line};
 use super::purpose::Purpose;
 use super::retry::{self, Outcome};
 use super::store_clock::OffsetBounds;
@@ -31,6 +30,8 @@ pub(super) struct RequestCounts {
     pub(super) server: OnceLock<String>,
     pub(super) clock: Mutex<OffsetBounds>,
     pub(super) availability: Availability,
+    /// Whether a listing came in another order than that of the keys.
+    pub(super) is_unsorted: AtomicBool,
 }
 
 impl RequestCounts {
@@ -38,7 +39,7 @@ impl RequestCounts {
     fn record(&self, method: &str, uri: &http::Uri, status: Option<u16>, sent: u64, received: u64) {
         match status {
             None => {}
-            Some(status @ (408 | 429 | 500..)) => self.availability.failed(Failure::Refused(status)),
+            Some(status) if retry::is_not_now(status) => self.availability.failed(Failure::Refused(status)),
             Some(_) => self.availability.answered(),
         }
         // An absent object and a condition that does not hold are answers, not failures.
@@ -136,14 +137,17 @@ impl Requests {
     }
 }
 
-/// Builds `object_store`'s usual HTTP client with a counter in front.
+/// Puts a counter before `object_store`'s HTTP client.
 #[derive(Debug)]
-pub(super) struct CountingConnector(pub(super) Arc<RequestCounts>);
+pub(super) struct CountingConnector {
+    pub(super) client: HttpClient,
+    pub(super) counts: Arc<RequestCounts>,
+}
 
 impl HttpConnector for CountingConnector {
-    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let inner = ReqwestConnector::default().connect(options)?;
-        Ok(HttpClient::new(CountingService { inner, counts: self.0.clone() }))
+    fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
+        let (inner, counts) = (self.client.clone(), self.counts.clone());
+        Ok(HttpClient::new(CountingService { inner, counts }))
     }
 }
 
@@ -160,6 +164,13 @@ impl HttpService for CountingService {
         let sent = request.body().content_length() as u64;
         let asked_us = s3mq_clock::wall_us();
         let response = self.inner.execute(request).await;
+        if let Err(error) = &response
+            && is_out_of_files(error)
+        {
+            // Nothing was sent, and the store is none the worse for it.
+            retry::note(Outcome { is_out_of_files: true, ..Outcome::default() });
+            return response;
+        }
         let (status, received) = match &response {
             Ok(response) => {
                 self.counts.look_at(response.headers(), asked_us);
@@ -175,22 +186,21 @@ impl HttpService for CountingService {
         retry::note(Outcome { status, ..Outcome::default() });
         match response {
             // A deletion of many keys is answered 200, whatever became of each.
-            Ok(response) if method == http::Method::POST || response.status().as_u16() >= 400 => {
-                with_code(response).await
+            Ok(response) if method == http::Method::POST || response.status().as_u16() >= 300 => {
+                look_into(response).await
             }
             response => response,
         }
     }
 }
 
-/// Notes the status and S3's code of an answer, whose body is read for it and put back.
-async fn with_code(response: HttpResponse) -> Result<HttpResponse, HttpError> {
-    let status = Some(response.status().as_u16());
+/// Notes what an answer says, whose body is read for it and put back.
+async fn look_into(response: HttpResponse) -> Result<HttpResponse, HttpError> {
     let (parts, body) = response.into_parts();
     // Nothing is known of an answer that broke off.
     let body = body.bytes().await.inspect_err(|_| retry::note(Outcome::default()))?;
-    let code = element(&String::from_utf8_lossy(&body), "Code").map(str::to_owned);
-    retry::note(Outcome { status, code, is_cut_off: false });
+    let header = |name: &str| parts.headers.get(name)?.to_str().ok();
+    retry::note(Outcome::of(parts.status.as_u16(), header, &body));
     Ok(HttpResponse::from_parts(parts, body.into()))
 }
 

@@ -1,10 +1,13 @@
 //! What can go wrong with a store, in one line that says what to do about it.
 
 use std::error::Error;
+use std::io;
 
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
+use rustix::io::Errno;
+use url::{Position, Url};
 
-use super::retry::RequestFailed;
+use super::retry::{Outcome, RequestFailed, is_not_now};
 
 /// A failure of the store; its text is one line.
 #[derive(Debug, thiserror::Error)]
@@ -59,69 +62,98 @@ impl StorageError {
             let advice = advice(detail).unwrap_or(CHECK);
             Self::Other(format!("the store does not answer: {detail}; {advice} ({place})"))
         };
+        if is_out_of_files(error) {
+            return Self::out_of_files();
+        }
         if matches!(error, SdkError::DispatchFailure(_) | SdkError::TimeoutError(_)) {
             return unreachable(&one_line(error));
         }
-        let response = error.raw_response();
-        let header = |name: &str| response.and_then(|response| response.headers().get(name));
-        let status = response.map(|response| response.status().as_u16());
-        let code = error.as_service_error().and_then(ProvideErrorMetadata::code);
-        let message = error.as_service_error().and_then(ProvideErrorMetadata::message).unwrap_or_default();
-        let body = response.and_then(|response| response.body().bytes()).unwrap_or_default();
-        let body = String::from_utf8_lossy(body);
-        let wrong_region = |detail: String| {
-            Self::Other(format!(
-                "the store is in another region than requests are signed for ({detail}); give --region ({place})"
-            ))
+        let Some(response) = error.raw_response() else {
+            return Self::Other(format!("{place}: {}", one_line(error)));
         };
-        match (code, status) {
-            (None, Some(400)) if let Some(words) = WANTS_TLS.iter().find(|words| body.contains(*words)) => {
-                unreachable(words)
-            }
-            (None, Some(answered @ (200..=399 | 404 | 405)))
-                if !body.is_empty() && !body.contains("<Error>") =>
-            {
-                let kind = header("content-type").map(|kind| format!(", {}", compact(kind)));
-                Self::Other(format!(
-                    "what answers at {place} is no S3 server (it answers {answered}{}); check the endpoint, its path too",
-                    kind.unwrap_or_default()
-                ))
-            }
-            (Some("AuthorizationHeaderMalformed"), _) if message.contains("region") => {
-                wrong_region(compact(message))
-            }
-            (_, Some(301)) | (Some("PermanentRedirect" | "IllegalLocationConstraintException"), _) => {
-                wrong_region(match header("x-amz-bucket-region") {
-                    Some(region) => format!("it is in {region}"),
-                    None if message.is_empty() => "it doesn't say which".to_owned(),
-                    None => compact(message),
-                })
-            }
-            (Some(code), _) if let Some(refused) = Self::of_credentials(&place, code) => refused,
-            (Some("NoSuchBucket"), _) => {
-                Self::Other(format!("no {place}; create it, or give --create-bucket"))
-            }
-            (_, Some(401 | 403)) => Self::denied(&place, code.unwrap_or("no reason given")),
-            (_, Some(429 | 500..)) => Self::Failing(format!("{place} fails: {}", one_line(error))),
-            _ => Self::Other(format!("{place}: {}", one_line(error))),
+        let header = |name: &str| response.headers().get(name);
+        let (status, body) = (response.status().as_u16(), response.body().bytes().unwrap_or_default());
+        let answer = Outcome::of(status, header, body);
+        let body = String::from_utf8_lossy(body);
+        if let Some(words) = WANTS_TLS.iter().find(|words| status == 400 && body.contains(*words)) {
+            return unreachable(words);
         }
+        let is_no_error = !body.is_empty() && !body.contains("<Error>");
+        if is_no_error && answer.code.is_none() && matches!(status, 200..=399 | 404 | 405) {
+            let kind = header("content-type").map(|kind| format!(", {}", compact(kind))).unwrap_or_default();
+            return Self::Other(format!(
+                "what answers at {place} is no S3 server (it answers {status}{kind}); check the endpoint, its path too"
+            ));
+        }
+        if let Some(region) = header("x-amz-bucket-region").filter(|_| (300..400).contains(&status)) {
+            return Self::wrong_region(&place, &format!("it is in {region}"));
+        }
+        Self::of_answer(&place, &answer).unwrap_or_else(|| match status {
+            401 | 403 => Self::denied(&place, answer.code.as_deref(), answer.message.as_deref()),
+            status if is_not_now(status) => Self::Failing(format!("{place} fails: {}", one_line(error))),
+            _ => Self::Other(format!("{place}: {}", one_line(error))),
+        })
     }
 
-    /// The credentials are good, but not for this.
-    pub(super) fn denied(place: &str, detail: &str) -> Self {
+    fn out_of_files() -> Self {
+        Self::Other(
+            "this process can't open another file or connection; raise the limit (ulimit -n)".to_owned(),
+        )
+    }
+
+    fn wrong_region(place: &str, detail: &str) -> Self {
         Self::Other(format!(
-            "access denied to {place} ({detail}); the policy must allow list, get, put and delete"
+            "the store is in another region than requests are signed for ({detail}); give --region ({place})"
         ))
     }
 
-    /// What S3's code says of the credentials, if anything.
-    fn of_credentials(place: &str, code: &str) -> Option<Self> {
+    /// The credentials are good, but not for this. The store's own sentence says more than its code.
+    fn denied(place: &str, code: Option<&str>, message: Option<&str>) -> Self {
+        let said = [code, message].into_iter().flatten().collect::<Vec<_>>().join(": ");
+        let said = if said.is_empty() { "no reason given" } else { &said };
+        Self::Other(format!(
+            "access denied to {place} ({said}); the policy must allow list, get, put and delete"
+        ))
+    }
+
+    /// What a refusal comes from and what to do about it, where status, code or headers of the answer say that.
+    fn of_answer(place: &str, answer: &Outcome) -> Option<Self> {
+        if answer.is_out_of_files {
+            return Some(Self::out_of_files());
+        }
+        let code = answer.code.as_deref().unwrap_or_default();
+        let message = answer.message.as_deref().unwrap_or_default();
+        let said = if message.is_empty() { code.to_owned() } else { format!("{code}: {message}") };
+        let is_redirect = answer.status.is_some_and(|status| (300..400).contains(&status));
+        if let Some(target) = answer.location.as_deref().filter(|_| is_redirect) {
+            let target = Url::parse(target)
+                .map_or_else(|_| target.to_owned(), |url| url[..Position::AfterPort].to_owned());
+            return Some(Self::Other(format!(
+                "{place} redirects to {target}, where signed requests are not sent; if the store is there, give that as \
+                 the endpoint"
+            )));
+        }
         // Where AWS issues credentials, some renew themselves.
         let renewing = match place.contains("on AWS S3") {
             true => "; those of a profile, SSO or an instance role renew themselves",
             false => "",
         };
         let text = match code {
+            "AuthorizationHeaderMalformed" if message.contains("region") => {
+                return Some(Self::wrong_region(place, message));
+            }
+            "PermanentRedirect" | "IllegalLocationConstraintException" => {
+                return Some(Self::wrong_region(place, &said));
+            }
+            "" if is_redirect => return Some(Self::wrong_region(place, "it doesn't say which")),
+            "NoSuchBucket" => {
+                return Some(Self::Other(format!("no {place}; create it, or give --create-bucket")));
+            }
+            "SecondLevelDomainForbidden" | "VirtualHostDomainRequired" => {
+                return Some(Self::Other(format!(
+                    "{place} wants the bucket in the host's name ({said}); give --addressing virtual"
+                )));
+            }
             "InvalidAccessKeyId"
             | "SignatureDoesNotMatch"
             | "AuthorizationHeaderMalformed"
@@ -134,22 +166,51 @@ impl StorageError {
                 "the credentials for {place} have expired ({code}); renew them and start again{renewing}"
             ),
             // Signatures carry a time.
-            "RequestTimeTooSkewed" => format!(
-                "the store finds this host's clock too far from its own ({code}); set the clock ({place})"
-            ),
+            "RequestTimeTooSkewed" => {
+                let by = match answer.clock_offset_seconds {
+                    Some(seconds @ 1..) => format!("{seconds} s behind the store's"),
+                    Some(seconds) => format!("{} s ahead of the store's", -seconds),
+                    None => "too far from the store's".to_owned(),
+                };
+                format!("this host's clock is {by} ({code}); set it right ({place})")
+            }
             _ => return None,
         };
         Some(Self::Credentials(text))
     }
 
-    /// What a failed request says of the credentials, if anything.
-    pub(crate) fn of_refusal(place: &str, error: &(dyn Error + 'static)) -> Option<Self> {
-        Self::of_credentials(place, RequestFailed::among_causes(error)?.outcome.code.as_deref()?)
+    /// What a failed request says of its cause, where that is known and won't change by itself.
+    pub(crate) fn of_failure(place: &str, error: &(dyn Error + 'static)) -> Option<Self> {
+        Self::of_answer(place, &RequestFailed::among_causes(error)?.outcome)
+    }
+
+    /// What a request of `what` failed for.
+    pub(super) fn of_request(place: &str, what: &str, error: &object_store::Error) -> Self {
+        use object_store::Error::{PermissionDenied, Unauthenticated};
+        let outcome = RequestFailed::among_causes(error).map(|failed| &failed.outcome);
+        match (Self::of_failure(place, error), outcome) {
+            (Some(known), _) => known,
+            (None, Some(outcome)) if matches!(error, PermissionDenied { .. } | Unauthenticated { .. }) => {
+                let message = outcome
+                    .message
+                    .as_deref()
+                    .map_or_else(|| what.to_owned(), |said| format!("{what}: {said}"));
+                Self::denied(place, outcome.code.as_deref(), Some(&message))
+            }
+            _ => Self::Other(format!("{what} on {place}: {}", one_line(error))),
+        }
     }
 
     pub(super) fn from_object_store(error: object_store::Error) -> Self {
         Self::Other(one_line(&error))
     }
+}
+
+/// Whether this process, or the system, has as many files open as it may.
+pub(super) fn is_out_of_files(error: &(dyn Error + 'static)) -> bool {
+    let causes = std::iter::successors(Some(error), |cause| (*cause).source());
+    let mut numbers = causes.filter_map(|cause| cause.downcast_ref::<io::Error>()?.raw_os_error());
+    numbers.any(|number| [Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error).contains(&number))
 }
 
 /// An error and its causes on one line: each said once, without a backtrace (delta-rs's kernel adds one), and of an S3
@@ -167,7 +228,7 @@ pub fn one_line(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-fn compact(text: &str) -> String {
+pub(super) fn compact(text: &str) -> String {
     // A backtrace begins with the line of its frame 0.
     let frame = |line: &&str| line.starts_with(' ') && line.trim_start().starts_with("0: ");
     let text = match text.lines().find(frame) {
@@ -215,7 +276,8 @@ mod tests {
 
     #[test]
     fn credentials_that_renew_themselves_are_advised_where_there_are_any() {
-        let expired = |place: &str| StorageError::of_credentials(place, "ExpiredToken").unwrap().to_string();
+        let answer = Outcome { code: Some("ExpiredToken".to_owned()), ..Outcome::default() };
+        let expired = |place: &str| StorageError::of_answer(place, &answer).unwrap().to_string();
         assert!(expired("bucket `b` on AWS S3 in eu-west-1").contains("SSO"));
         assert!(!expired("bucket `b` at http://127.0.0.1:9000").contains("SSO"));
     }

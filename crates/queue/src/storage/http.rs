@@ -18,10 +18,13 @@ use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_runtime_api::shared::IntoShared;
 use bytes::Bytes;
-use object_store::client::{HttpClient, HttpConnector, HttpErrorKind, ReqwestConnector};
-use object_store::{Certificate, ClientOptions};
+use object_store::client::{HttpClient, HttpErrorKind};
+use rand::seq::SliceRandom;
+use reqwest::Certificate;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
 use super::config::Config;
+use super::error::StorageError;
 
 /// Which certificates are believed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,26 +52,47 @@ impl Trust {
     }
 }
 
-pub(super) fn options(config: &Config) -> ClientOptions {
-    let options = ClientOptions::new()
-        .with_allow_http(config.plain_http())
-        .with_connect_timeout(config.connect_timeout())
-        .with_timeout(config.request_timeout)
-        // A proxy that every host is exempt from: with none given, the environment's would be used.
-        .with_proxy_url("http://127.0.0.1:9")
-        .with_proxy_excludes("*,0.0.0.0/0,::/0")
-        .with_allow_invalid_certificates(config.trust == Trust::Anyone);
+/// The client of the queue's requests.
+pub(super) fn client(config: &Config) -> Result<HttpClient, StorageError> {
+    let builder = reqwest::Client::builder()
+        .user_agent(concat!("s3mq/", env!("CARGO_PKG_VERSION")))
+        .connect_timeout(config.connect_timeout())
+        .timeout(config.request_timeout)
+        .http1_only()
+        // The length of an object is that of its body.
+        .no_gzip()
+        .no_brotli()
+        .no_zstd()
+        .no_deflate()
+        .no_proxy()
+        // A signed request is for the endpoint that was given, and no other host gets to see it.
+        .redirect(reqwest::redirect::Policy::none())
+        // S3's name has many addresses.
+        .dns_resolver(Arc::new(ShuffledAddresses))
+        .danger_accept_invalid_certs(config.trust == Trust::Anyone);
     // They were read once before, when the configuration was made.
     let authorities = config.trust.authorities().unwrap_or_default();
-    authorities.into_iter().fold(options, ClientOptions::with_root_certificate)
+    let builder = authorities.into_iter().fold(builder, reqwest::ClientBuilder::add_root_certificate);
+    let client = builder.build().map_err(|error| StorageError::Other(super::one_line(&error)))?;
+    Ok(HttpClient::new(client))
 }
 
-pub(super) fn for_sdk(config: &Config) -> object_store::Result<SharedHttpClient> {
+struct ShuffledAddresses;
+
+impl Resolve for ShuffledAddresses {
+    fn resolve(&self, name: Name) -> Resolving {
+        Box::pin(async move {
+            let mut addresses: Vec<_> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            addresses.shuffle(&mut rand::rng());
+            Ok(Box::new(addresses.into_iter()) as Addrs)
+        })
+    }
+}
+
+pub(super) fn for_sdk(config: &Config) -> Result<SharedHttpClient, StorageError> {
     match config.trust {
         Trust::System => Ok(direct()),
-        Trust::Also(_) | Trust::Anyone => {
-            ReqwestConnector::default().connect(&options(config)).map(Borrowed).map(IntoShared::into_shared)
-        }
+        Trust::Also(_) | Trust::Anyone => Ok(Borrowed(client(config)?).into_shared()),
     }
 }
 

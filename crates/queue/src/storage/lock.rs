@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use object_store::path::Path;
 use object_store::{Error, ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
@@ -28,9 +29,8 @@ const STALE_AFTER: Duration = Duration::from_secs(30);
 /// A held lock; [`PrefixLock::release`] gives it back.
 #[derive(Debug)]
 pub struct PrefixLock {
-    store: Store,
-    key: Path,
     heartbeat: JoinHandle<()>,
+    release: oneshot::Sender<()>,
 }
 
 impl PrefixLock {
@@ -38,28 +38,29 @@ impl PrefixLock {
     pub async fn acquire(store: &Store, prefix: &Prefix, holder: &str) -> Result<Self, StorageError> {
         let key = prefix.join(BENCH_LOCK);
         // Differs from anybody else's, so that it is known again where its answer was lost.
-        let body = PutPayload::from(format!("{holder}, {}", Uuid::new_v4()));
+        let body = lock_of(holder);
         let version = match put(store, &key, &body, PutMode::Create).await {
             Err(Error::AlreadyExists { .. }) => take_over(store, prefix, &key, &body).await?,
             created => created.map_err(|error| cannot_lock(&key, &one_line(&error)))?,
         };
-        let heartbeat = tokio::spawn(keep(store.clone(), key.clone(), body, version));
-        Ok(Self { store: store.clone(), key, heartbeat })
+        let (release, released) = oneshot::channel();
+        let heartbeat = tokio::spawn(keep(store.clone(), key, body, version, released));
+        Ok(Self { heartbeat, release })
     }
 
-    /// Stops the heartbeat and deletes the lock.
+    /// Ends the heartbeat and marks the lock as free, unless another bench has it by now. The object stays: a DELETE can't
+    /// be made on condition, and might take a successor's lock away.
     pub async fn release(self) {
-        if self.heartbeat.is_finished() {
-            // It ended because somebody else has the lock.
-            return;
-        }
-        self.heartbeat.abort();
-        // Let a heartbeat in flight end first: it would write the object anew.
+        let _ = self.release.send(());
         let _ = self.heartbeat.await;
-        if let Err(error) = self.store.objects().delete(&self.key).await {
-            tracing::warn!("could not delete the lock {}: {}", self.key, one_line(&error));
-        }
     }
+}
+
+/// Says who holds a lock that nobody holds.
+const FREE: &str = "free";
+
+fn lock_of(holder: &str) -> PutPayload {
+    PutPayload::from(format!("{holder}, {}", Uuid::new_v4()))
 }
 
 async fn put(
@@ -92,6 +93,13 @@ async fn take_over(
     if !is_lock(&holder) {
         let foreign = "an object is there that s3mq didn't write; give another --prefix";
         return Err(cannot_lock(key, foreign));
+    }
+    if holder.starts_with(FREE.as_bytes()) {
+        return match put(store, key, body, PutMode::Update(seen)).await {
+            // Whoever came first has it by now; or it was us, and the answer was lost.
+            Err(Error::Precondition { .. }) => Box::pin(take_over(store, prefix, key, body)).await,
+            taken => taken.map_err(failed),
+        };
     }
     let age = store_now(store, prefix).await.map_err(failed)? - modified;
     let max_age = STALE_AFTER.as_secs();
@@ -135,9 +143,23 @@ async fn store_now(store: &Store, prefix: &Prefix) -> object_store::Result<i64> 
     now
 }
 
-async fn keep(store: Store, key: Path, body: PutPayload, mut version: UpdateVersion) {
+async fn keep(
+    store: Store,
+    key: Path,
+    body: PutPayload,
+    mut version: UpdateVersion,
+    mut released: oneshot::Receiver<()>,
+) {
     loop {
-        tokio::time::sleep(HEARTBEAT).await;
+        // One that is dropped without a word is left to become stale.
+        if let Ok(released) = tokio::time::timeout(HEARTBEAT, &mut released).await {
+            if released.is_ok()
+                && let Err(error) = put(&store, &key, &lock_of(FREE), PutMode::Update(version)).await
+            {
+                tracing::warn!("could not give the lock {key} back: {}", one_line(&error));
+            }
+            return;
+        }
         let renewed = match put(&store, &key, &body, PutMode::Update(version.clone())).await {
             Err(Error::Precondition { .. } | Error::AlreadyExists { .. }) => {
                 // It may have been applied, and its answer lost.

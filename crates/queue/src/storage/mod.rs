@@ -18,6 +18,7 @@ mod store_clock;
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use self::counting::{CountingConnector, CountingInterceptor, RequestCounts};
@@ -30,7 +31,7 @@ use object_store::{ObjectStore, RetryConfig};
 
 pub use admin::Admin;
 pub use availability::{Availability, AvailableTime, Outage, StoreStalls};
-pub use config::{Backend, Config, ConfigError, Credentials, Overrides};
+pub use config::{Addressing, Backend, Config, ConfigError, Credentials, Overrides};
 pub use counting::{RequestRow, Requests};
 pub(crate) use error::{CHECK, advice};
 pub use error::{StorageError, one_line};
@@ -39,7 +40,7 @@ pub use lake_path::{LakePath, Prefix};
 pub use lock::PrefixLock;
 pub(crate) use lock::{BENCH_LOCK, CLOCK_PREFIX};
 pub(crate) use preflight::PREFLIGHT;
-pub use preflight::{RoundTrip, preflight, round_trips};
+pub use preflight::{RoundTrip, advice_on_slow_gets, preflight, round_trips};
 pub use purpose::Purpose;
 pub(crate) use retry::{Backoff, MAX_BACKOFF, ObservedReads, ReadObserver, RequestFailed, counting_attempts};
 pub use store_clock::StoreClock;
@@ -49,6 +50,7 @@ pub use store_clock::StoreClock;
 pub struct Store {
     config: Arc<Config>,
     objects: Arc<dyn ObjectStore>,
+    retrying: RetryingStore,
     admin: Admin,
     requests: Arc<RequestCounts>,
 }
@@ -76,10 +78,13 @@ impl Store {
             .with_unsigned_payload(config.unsigned_payload())
             // Requests are retried in one place, and not here (`retry`).
             .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
-            .with_client_options(http::options(&config))
-            .with_http_connector(CountingConnector(requests.clone()));
+            .with_allow_http(config.plain_http())
+            .with_http_connector(CountingConnector {
+                client: http::client(&config)?,
+                counts: requests.clone(),
+            });
         let endpoint = config.endpoint.as_ref().map(|url| url.as_str().trim_end_matches('/'));
-        if let Some(endpoint) = endpoint {
+        if let Some(endpoint) = config.bucket_endpoint() {
             builder = builder.with_endpoint(endpoint);
         }
         let objects = builder.build().map_err(StorageError::from_object_store)?;
@@ -91,7 +96,7 @@ impl Store {
         let mut builder = aws_sdk_s3::config::Builder::new()
             .behavior_version(BehaviorVersion::latest())
             .region(Region::new(config.region.clone()))
-            .http_client(http::for_sdk(&config).map_err(StorageError::from_object_store)?)
+            .http_client(http::for_sdk(&config)?)
             .credentials_provider(provider)
             .force_path_style(config.path_style())
             // Some S3-compatible servers don't know the checksums the SDK adds by default.
@@ -107,13 +112,22 @@ impl Store {
 
         let config = Arc::new(config);
         let admin = Admin { client, config: config.clone() };
+        let objects = Arc::new(objects);
         let objects = RetryingStore {
-            inner: Arc::new(objects),
+            pages: objects.clone(),
+            inner: objects,
             requests: requests.clone(),
             config: config.clone(),
             reads,
+            hidden: None,
         };
-        Ok(Self { admin, objects: Arc::new(objects), config, requests })
+        Ok(Self { admin, retrying: objects.clone(), objects: Arc::new(objects), config, requests })
+    }
+
+    /// The same, but objects of this name are said not to be there.
+    pub(crate) fn hiding(&self, name: &'static str) -> Self {
+        let objects = RetryingStore { hidden: Some(name), ..self.retrying.clone() };
+        Self { objects: Arc::new(objects), ..self.clone() }
     }
 
     /// The configuration both clients were built from.
@@ -144,6 +158,12 @@ impl Store {
     /// When the store last answered, and for how long it did not.
     pub fn availability(&self) -> &Availability {
         &self.requests.availability
+    }
+
+    /// Whether the store lists keys in their order, as far as it is known: not all do. What [`Store::objects`] lists is
+    /// always in order; where the store doesn't help, all of it is read for that.
+    pub fn lists_in_order(&self) -> bool {
+        !self.requests.is_unsorted.load(Relaxed)
     }
 
     /// Runs requests of delta-rs's kernel, which goes on whatever each comes to; gives for how long the store has

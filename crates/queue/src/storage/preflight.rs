@@ -4,18 +4,22 @@
 use std::future::Future;
 use std::time::Duration;
 
-use futures::{FutureExt, StreamExt, TryStreamExt, future};
+use futures::{FutureExt, StreamExt, TryStreamExt, future, stream};
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
 use uuid::Uuid;
 
+use super::Store;
 use super::error::StorageError;
 use super::lake_path::Prefix;
-use super::{Store, one_line};
 use s3mq_clock::monotonic_ns;
 
 /// The directory below a prefix where a store is tried out; each try has a UUID in it.
 pub(crate) const PREFLIGHT: &str = ".s3mq-preflight";
+/// Objects that are written: enough for an order of their listing to show.
+const KEYS: usize = 4;
+/// More than fits the answers that some servers hold back to tell their length.
+const BODY_BYTES: usize = 4 << 10;
 /// Between two attempts at one request.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -37,10 +41,11 @@ pub async fn preflight(
     }
     report("the store answers, the credentials work, the bucket is there");
 
-    let directory = prefix.child(PREFLIGHT);
-    let key = directory.path().clone().join(Uuid::new_v4().to_string());
-    let result = try_out(store, &directory, &key, &mut report).await;
-    let deleted = store.objects().delete(&key).await;
+    let directory = prefix.child(PREFLIGHT).child(&Uuid::new_v4().to_string());
+    let keys: Vec<_> = (0..KEYS).map(|key| directory.join(&format!("object-{key}"))).collect();
+    let result = try_out(store, &directory, &keys, &mut report).await;
+    let deleted = store.objects().delete_stream(stream::iter(keys.into_iter().map(Ok)).boxed());
+    let deleted = deleted.try_for_each(|_| future::ready(Ok(()))).await;
     let is_versioned = result?;
     deleted.map_err(|error| refused(store, "DELETE", error))?;
     report("DELETE works");
@@ -50,26 +55,28 @@ pub async fn preflight(
 async fn try_out(
     store: &Store,
     directory: &Prefix,
-    key: &Path,
+    keys: &[Path],
     report: &mut impl FnMut(&'static str),
 ) -> Result<bool, StorageError> {
     let objects = store.objects().as_ref();
     let fails = |how: &str| Err(StorageError::Other(format!("{} {how}", store.config().describe())));
     let refused = |what| move |error| refused(store, what, error);
-    match create(objects, key, "first").await {
+    let (key, others) = keys.split_first().ok_or_else(|| StorageError::Other("no key".to_owned()))?;
+    let first = "first ".repeat(BODY_BYTES / 6);
+    match create(objects, key, first.clone()).await {
         // The key is nobody else's: the answer to an earlier attempt was lost.
         Ok(()) | Err(Error::AlreadyExists { .. }) => report("PUT with If-None-Match: * creates an object"),
         Err(error) => return Err(refused("PUT with If-None-Match: *")(error)),
     }
 
-    let again = create(objects, key, "second").await;
+    let again = create(objects, key, "second".to_owned()).await;
     // Whatever the answer says, it is the object that counts.
     let kept = objects.get(key).await.map_err(refused("GET"))?;
     // Where versioning is suspended, there is but the one of this name.
     let is_versioned = kept.meta.version.as_ref().is_some_and(|version| version != "null");
     let kept = kept.bytes().await.map_err(refused("GET"))?;
     match again {
-        Err(Error::AlreadyExists { .. }) if kept == "first" => {
+        Err(Error::AlreadyExists { .. }) if kept == first => {
             report("the same PUT again is refused, the object is unchanged");
         }
         Ok(()) | Err(Error::AlreadyExists { .. }) => {
@@ -80,11 +87,17 @@ async fn try_out(
         Err(error) => return Err(refused("a second PUT with If-None-Match: *")(error)),
     }
 
+    for key in others {
+        objects.put(key, PutPayload::from_static(b"x")).await.map_err(refused("PUT"))?;
+    }
     let listed: Vec<_> = objects.list(Some(directory.path())).try_collect().await.map_err(refused("LIST"))?;
-    if !listed.iter().any(|object| object.location == *key) {
+    if keys.iter().any(|key| listed.iter().all(|object| object.location != *key)) {
         return fails("does not list an object that was just written; a queue needs consistent listings");
     }
-    report("the object is listed at once");
+    report("objects are listed at once");
+    if !store.lists_in_order() {
+        report("they are listed in an order of the store's own: listings are read to their end and sorted");
+    }
     report("GET returns what was written");
 
     match objects.get(&key.clone().join("absent")).await {
@@ -95,19 +108,13 @@ async fn try_out(
     Ok(is_versioned)
 }
 
-async fn create(objects: &dyn ObjectStore, key: &Path, body: &'static str) -> object_store::Result<()> {
+async fn create(objects: &dyn ObjectStore, key: &Path, body: String) -> object_store::Result<()> {
     let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
-    objects.put_opts(key, PutPayload::from_static(body.as_bytes()), options).await.map(drop)
+    objects.put_opts(key, PutPayload::from(body), options).await.map(drop)
 }
 
 fn refused(store: &Store, what: &str, error: Error) -> StorageError {
-    let (place, detail) = (store.config().describe(), one_line(&error));
-    match error {
-        Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
-            StorageError::denied(&place, &format!("{what}: {detail}"))
-        }
-        _ => StorageError::Other(format!("{what} on {place}: {detail}")),
-    }
+    StorageError::of_request(&store.config().describe(), what, &error)
 }
 
 /// The round trips of one kind of request, in microseconds, sorted.
@@ -125,6 +132,17 @@ impl RoundTrip {
         let rank = (percentile / 100.0 * self.sorted_us.len() as f64).ceil().max(1.0) as usize;
         self.sorted_us.get(rank - 1).copied().unwrap_or(0)
     }
+}
+
+/// What to do about a store whose small answers to GETs take so long, where its answers to PUTs don't. Nagle's algorithm at
+/// the store keeps the last, short packet of an answer back until the client has acknowledged the one before, and the
+/// client's kernel does that after some 40 ms (RFC 896, RFC 1122 section 4.2.3.2).
+pub fn advice_on_slow_gets(get_us: u64, put_us: u64) -> Option<&'static str> {
+    let is_delayed = (35_000..60_000).contains(&get_us) && put_us < get_us / 3;
+    is_delayed.then_some(
+        "GETs take about 40 ms and PUTs far less: the store keeps small answers back until they are acknowledged; set \
+         TCP_NODELAY there (Ceph: tcp_nodelay=1 in rgw_frontends), or whatever its proxy calls that",
+    )
 }
 
 /// How long it may take to clean up after a stop.
@@ -183,7 +201,7 @@ async fn measure(
             let start_ns = monotonic_ns();
             let outcome = match request {
                 "PUT" => objects.put(&key("put", i), body.clone()).await.map(drop),
-                "conditional PUT" => create(objects, &key("create", i), "x").await,
+                "conditional PUT" => create(objects, &key("create", i), "x".to_owned()).await,
                 "GET" => read(objects, &key("put", i)).await,
                 "absent GET" => match read(objects, &key("absent", i)).await {
                     Err(Error::NotFound { .. }) => Ok(()),

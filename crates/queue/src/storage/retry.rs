@@ -9,23 +9,27 @@ use std::fmt;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
-use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use futures::{FutureExt, Stream, StreamExt, TryStreamExt, future, stream};
+use object_store::aws::AmazonS3;
+use object_store::client::{HttpError, HttpErrorKind};
+use object_store::list::{PaginatedListOptions, PaginatedListResult, PaginatedListStore};
 use object_store::path::Path;
 use object_store::{
     CopyOptions, Error as StoreError, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload,
     ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
 };
-use s3mq_clock::monotonic_ns;
-use tokio::sync::{Mutex, Semaphore};
+use s3mq_clock::{monotonic_ns, wall_us};
+use tokio::sync::Semaphore;
 
 use super::availability::{Availability, AvailableTime, WARN_AFTER};
 use super::config::Config;
 use super::counting::RequestCounts;
-use super::error::one_line;
+use super::error::{compact, element, one_line};
 
 /// The longest of the pauses before the first retry.
 const FIRST_BACKOFF: Duration = Duration::from_millis(10);
@@ -49,10 +53,37 @@ tokio::task_local! {
 pub(crate) struct Outcome {
     /// The status of the answer; `None` where none came.
     pub status: Option<u16>,
-    /// S3's code, where the answer was an error that has one.
+    /// S3's code and sentence, where the answer was an error that has them.
     pub code: Option<String>,
+    pub message: Option<String>,
+    /// Where a redirect leads.
+    pub location: Option<String>,
+    /// How many seconds the store's clock, as its `Date` has it, is ahead of this host's.
+    pub clock_offset_seconds: Option<i64>,
     /// Whether the body of the answer broke off.
     pub is_cut_off: bool,
+    /// Whether nothing was sent, because this process or the system can't open another file.
+    pub is_out_of_files: bool,
+}
+
+impl Outcome {
+    /// What an answer says.
+    pub(super) fn of<'a>(status: u16, header: impl Fn(&str) -> Option<&'a str>, body: &[u8]) -> Self {
+        let body = String::from_utf8_lossy(body);
+        let text = |name| element(&body, name).map(compact);
+        let date = header("date").and_then(|date| httpdate::parse_http_date(date).ok());
+        let date_seconds =
+            date.and_then(|date| date.duration_since(UNIX_EPOCH).ok()).map(|date| date.as_secs() as i64);
+        Self {
+            status: Some(status),
+            code: text("Code"),
+            message: text("Message"),
+            location: header("location").map(str::to_owned),
+            clock_offset_seconds: date_seconds.map(|date| date - wall_us().div_euclid(1_000_000)),
+            is_cut_off: false,
+            is_out_of_files: false,
+        }
+    }
 }
 
 /// Notes the outcome of the attempt that is running, where one is.
@@ -140,13 +171,20 @@ impl ObservedReads {
 #[derive(Clone, Debug)]
 pub(super) struct RetryingStore {
     pub(super) inner: Arc<dyn ObjectStore>,
+    /// The same store, whose listings are asked for page by page.
+    pub(super) pages: Arc<AmazonS3>,
     pub(super) requests: Arc<RequestCounts>,
     pub(super) config: Arc<Config>,
     pub(super) reads: Option<ObservedReads>,
+    /// The name of an object that is said not to be there, wherever it is.
+    pub(super) hidden: Option<&'static str>,
 }
 
 impl RetryingStore {
     async fn get(&self, location: Path, options: GetOptions) -> Result<GetResult> {
+        if self.hidden.is_some_and(|hidden| location.filename() == Some(hidden)) {
+            return Err(StoreError::NotFound { path: location.to_string(), source: "it is hidden".into() });
+        }
         let (inner, is_head, is_whole) = (self.inner.clone(), options.head, options.range.is_none());
         let observer = self.reads.as_ref().map(|reads| reads.observer.clone());
         let get = async move {
@@ -211,7 +249,9 @@ impl RetryingStore {
                     return None;
                 }
                 Some(Err(wrapped(error, |error| {
-                    failed(attempts, last.clone(), None, is_retryable, one_line(error))
+                    let advice = if is_timeout(error) { self.timeout_advice() } else { String::new() };
+                    let detail = one_line(error) + &advice;
+                    failed(attempts, last.clone(), None, is_retryable, detail)
                 })))
             };
             tokio::select! {
@@ -234,32 +274,94 @@ impl RetryingStore {
         }
     }
 
-    /// A listing that goes on after the last key that it gave, where a page of it fails.
-    fn listing(&self, prefix: Option<Path>, after: Option<Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        let place = prefix.as_ref().map(ToString::to_string).unwrap_or_default();
-        let start = (self.clone(), Mutex::new(None), after);
-        stream::try_unfold(start, move |(store, pages, after)| {
-            let (prefix, place) = (prefix.clone(), place.clone());
-            async move {
-                let next = store.retry("LIST", &place, || async {
-                    let mut pages = pages.lock().await;
-                    let mut listing = pages.take().unwrap_or_else(|| match &after {
-                        Some(key) => store.inner.list_with_offset(prefix.as_ref(), key),
-                        None => store.inner.list(prefix.as_ref()),
-                    });
-                    let next = listing.try_next().await?;
-                    *pages = Some(listing);
-                    Ok(next)
-                });
-                let next = next.await?;
-                Ok(next.map(|object| {
-                    let after = Some(object.location.clone());
-                    (object, (store, pages, after))
-                }))
-            }
-        })
-        .boxed()
+    /// What to do where attempts end before their answer has come whole.
+    fn timeout_advice(&self) -> String {
+        let [one, all] =
+            [self.config.request_timeout, self.config.retry_timeout].map(|limit| limit.as_secs_f64());
+        format!(
+            "; an attempt may take {one} s (--request-timeout-seconds), and all of a request together {all} s \
+             (--retry-timeout-seconds)"
+        )
     }
+
+    /// The keys after `after`, in their order. A store that lists in an order of its own (S3 Express One Zone) is read to
+    /// the end first.
+    fn listing(&self, prefix: Option<&Path>, after: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        let after = after.cloned();
+        let listing = Listing {
+            store: self.clone(),
+            // Of a directory.
+            prefix: prefix.map(|prefix| format!("{prefix}/")).filter(|prefix| prefix != "/"),
+            after: after.as_ref().map(ToString::to_string),
+        };
+        let is_after = move |object: &ObjectMeta| after.as_ref().is_none_or(|after| object.location > *after);
+        let first = async move {
+            let PaginatedListResult { result, page_token } = listing.page(None).await?;
+            let requests = listing.store.requests.clone();
+            let (mut objects, is_known) = (result.objects, requests.is_unsorted.load(Relaxed));
+            let rest = listing.pages_after(page_token);
+            if !is_known && is_sorted(&objects) {
+                return Ok::<_, StoreError>(
+                    stream::iter(objects.into_iter().map(Ok)).chain(in_order(rest)).boxed(),
+                );
+            }
+            requests.is_unsorted.store(true, Relaxed);
+            objects.extend(rest.try_concat().await?);
+            objects.sort_unstable_by(|a, b| a.location.cmp(&b.location));
+            Ok(stream::iter(objects.into_iter().map(Ok)).boxed())
+        };
+        stream::once(first).try_flatten().try_filter(move |object| future::ready(is_after(object))).boxed()
+    }
+}
+
+/// What is listed.
+struct Listing {
+    store: RetryingStore,
+    prefix: Option<String>,
+    after: Option<String>,
+}
+
+impl Listing {
+    async fn page(&self, page_token: Option<String>) -> Result<PaginatedListResult> {
+        let place = self.prefix.as_deref().unwrap_or_default();
+        let page = || {
+            let (page_token, offset) = (page_token.clone(), self.after.clone());
+            let options = PaginatedListOptions { offset, page_token, ..PaginatedListOptions::default() };
+            self.store.pages.list_paginated(self.prefix.as_deref(), options)
+        };
+        self.store.retry("LIST", place, page).await
+    }
+
+    fn pages_after(self, page_token: Option<String>) -> impl Stream<Item = Result<Vec<ObjectMeta>>> {
+        stream::try_unfold((self, page_token), |(listing, page_token)| async move {
+            let Some(page_token) = page_token else { return Ok(None) };
+            let page = listing.page(Some(page_token)).await?;
+            Ok(Some((page.result.objects, (listing, page.page_token))))
+        })
+    }
+}
+
+fn is_sorted(objects: &[ObjectMeta]) -> bool {
+    objects.is_sorted_by(|a, b| a.location < b.location)
+}
+
+/// The objects of pages that have been in order so far.
+fn in_order(
+    pages: impl Stream<Item = Result<Vec<ObjectMeta>>> + Send + 'static,
+) -> impl Stream<Item = Result<ObjectMeta>> + Send {
+    let checked = pages.and_then(|objects| {
+        let ordered = is_sorted(&objects);
+        let unordered =
+            || StoreError::Generic { store: "S3", source: "a page of the listing is out of order".into() };
+        future::ready(if ordered { Ok(objects) } else { Err(unordered()) })
+    });
+    checked.map_ok(|objects| stream::iter(objects.into_iter().map(Ok))).try_flatten()
+}
+
+/// Whether an answer of this status means that the same request may succeed later. 501 (not implemented) and 505 (HTTP
+/// version not supported) never will.
+pub(super) fn is_not_now(status: u16) -> bool {
+    matches!(status, 408 | 429 | 500 | 502..=504 | 506..)
 }
 
 /// Whether the same request may succeed a little later, with nothing else changed.
@@ -268,7 +370,8 @@ fn is_retryable(method: &str, error: &StoreError, outcome: &Outcome) -> bool {
         return false;
     }
     match outcome.status {
-        None | Some(408 | 429 | 500..) => true,
+        None => !outcome.is_out_of_files,
+        Some(status) if is_not_now(status) => true,
         Some(200..=299) => match &outcome.code {
             Some(code) => RETRYABLE_CODES.contains(&&**code),
             // The other methods are answered with XML, which may be cut off as well.
@@ -276,6 +379,13 @@ fn is_retryable(method: &str, error: &StoreError, outcome: &Outcome) -> bool {
         },
         Some(_) => false,
     }
+}
+
+/// Whether an attempt took longer than it may.
+fn is_timeout(error: &(dyn Error + 'static)) -> bool {
+    let causes = std::iter::successors(Some(error), |cause| (*cause).source());
+    let mut kinds = causes.filter_map(|cause| cause.downcast_ref::<HttpError>()).map(HttpError::kind);
+    kinds.any(|kind| kind == HttpErrorKind::Timeout)
 }
 
 /// The error with what is known of the request as its source. Answers such as "not found" stay as they are.
@@ -369,7 +479,7 @@ impl ObjectStore for RetryingStore {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.listing(prefix.cloned(), None)
+        self.listing(prefix, None)
     }
 
     fn list_with_offset(
@@ -377,7 +487,7 @@ impl ObjectStore for RetryingStore {
         prefix: Option<&Path>,
         offset: &Path,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.listing(prefix.cloned(), Some(offset.clone()))
+        self.listing(prefix, Some(offset))
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {

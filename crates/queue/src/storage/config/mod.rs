@@ -50,6 +50,8 @@ pub struct Overrides {
     pub bucket: Option<String>,
     /// `--region`
     pub region: Option<String>,
+    /// `--addressing`; in the path where an endpoint is given, else in the host's name.
+    pub addressing: Option<Addressing>,
     /// `--request-timeout-seconds`; 30 s when absent.
     pub request_timeout: Option<Duration>,
     /// `--retry-timeout-seconds`; 60 s when absent.
@@ -60,6 +62,16 @@ pub struct Overrides {
     pub trust: Trust,
 }
 
+/// Where requests have the bucket's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+pub enum Addressing {
+    /// In the path: `https://HOST/BUCKET/KEY`
+    Path,
+    /// In the host's name: `https://BUCKET.HOST/KEY`
+    Virtual,
+}
+
 /// A validated description of one bucket on one store.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -67,6 +79,8 @@ pub struct Config {
     pub backend: Backend,
     /// Base URL of the server; `None` is AWS's own for the region.
     pub endpoint: Option<Url>,
+    /// Where requests have the bucket's name.
+    pub addressing: Addressing,
     /// Bucket name.
     pub bucket: String,
     /// Region that requests are signed for; any word for servers that aren't AWS.
@@ -100,6 +114,11 @@ pub enum ConfigError {
         "--ca-cert and --insecure are about certificates, and {0} has none; leave them out, or give https://"
     )]
     NoCertificates(Url),
+    /// An address has no name that a bucket's could be put before.
+    #[error(
+        "--addressing virtual puts the bucket before the host's name, and {0} has an address; give a name"
+    )]
+    NoHostName(Url),
     /// The authorities can't be read.
     #[error("--ca-cert: {0}")]
     Authorities(String),
@@ -163,9 +182,18 @@ impl Config {
             return Err(ConfigError::NoCertificates(url.clone()));
         }
         overrides.trust.authorities().map_err(ConfigError::Authorities)?;
+        let usual = if endpoint.is_some() { Addressing::Path } else { Addressing::Virtual };
+        let addressing = overrides.addressing.unwrap_or(usual);
+        if let Some(url) = &endpoint
+            && addressing == Addressing::Virtual
+            && !matches!(url.host(), Some(Host::Domain(_)))
+        {
+            return Err(ConfigError::NoHostName(url.clone()));
+        }
         Ok(Self {
             backend,
             endpoint,
+            addressing,
             bucket: validate_bucket(bucket)?,
             region: overrides.region.clone().or(region).unwrap_or_else(|| "us-east-1".to_owned()),
             credentials,
@@ -202,7 +230,18 @@ impl Config {
 
     /// Whether the bucket is the first segment of the path rather than part of the host name.
     pub(super) fn path_style(&self) -> bool {
-        self.endpoint.is_some()
+        self.addressing == Addressing::Path
+    }
+
+    /// The endpoint, with the bucket before the host's name where requests have it there.
+    pub(super) fn bucket_endpoint(&self) -> Option<String> {
+        let mut url = self.endpoint.clone()?;
+        if self.addressing == Addressing::Virtual {
+            // It has a name, or it would have been refused.
+            let host = format!("{}.{}", self.bucket, url.host_str().unwrap_or_default());
+            let _ = url.set_host(Some(&host));
+        }
+        Some(url.as_str().trim_end_matches('/').to_owned())
     }
 
     pub(super) fn plain_http(&self) -> bool {
