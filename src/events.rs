@@ -207,6 +207,16 @@ pub enum Ended {
     Interrupted,
 }
 
+/// A producer epoch that had not ended when a consumer had seen the ends that it waited for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OpenStream {
+    /// Whose.
+    #[serde(flatten)]
+    pub by: ProducerEpoch,
+    /// From its last commit to the last end of a stream, in seconds of the producers' clocks.
+    pub seconds_before_end: f64,
+}
+
 /// What a consumer saw.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConsumerSummary {
@@ -228,14 +238,18 @@ pub struct ConsumerSummary {
     pub stages: Vec<StageSummary>,
     /// Messages that seem to have come before they were due (clocks disagree). They are in no percentile.
     pub negative_latencies: u64,
-    /// Messages without a readable stamp.
+    /// Messages of our own producers without a readable stamp.
     pub unreadable: u64,
+    /// Messages of other writers without a readable stamp, and their rows without data. They are in no latency.
+    pub unstamped: u64,
     /// Messages in data files that could not be read, where no producer epoch accounts for them.
     pub lost_untracked: u64,
     /// Data files that could not be read.
     pub lost_files: u64,
     /// Rows with `diff < 0`, left out.
     pub retractions: u64,
+    /// Producer epochs that had not ended when `--producers` others had.
+    pub open_streams: Vec<OpenStream>,
     /// What came of each producer epoch's messages.
     pub integrity: Integrity<ProducerEpoch>,
     /// How long it took to open the table, in seconds; `None` where it wasn't there yet.

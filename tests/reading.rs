@@ -7,6 +7,8 @@ mod common;
 
 #[path = "reading/files.rs"]
 mod files;
+#[path = "reading/foreign.rs"]
+mod foreign;
 #[path = "reading/log.rs"]
 mod log;
 #[path = "reading/slow_readers.rs"]

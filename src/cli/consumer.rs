@@ -11,14 +11,14 @@ use super::failure::Failure;
 use super::role::RoleArgs;
 use super::storage::StorageArgs;
 use crate::config::{CommitArgs, PercentileArgs, PollArgs, TimelineArgs};
-use crate::console::Progress;
+use crate::console::{Progress, warn};
 use crate::consumer::{self, Config, Sink};
-use crate::events::{ConsumerSummary, Ended, Event};
+use crate::events::{ConsumerSummary, Ended, Event, OpenStream};
 use crate::exit::Exit;
 use crate::machine::watch_pauses;
 use crate::measure::{PercentileRow, Sample};
 use crate::report::{Hlog, PartialFile, RateCsv, prepare_file};
-use crate::units::{Seconds, parse_bytes, parse_seconds_or_none};
+use crate::units::{Seconds, grouped, parse_bytes, parse_seconds_or_none};
 use s3mq_queue::storage::LakePath;
 use s3mq_queue::{ConsumerOptions, Start};
 
@@ -96,7 +96,7 @@ pub(super) struct Args {
           value_parser = clap::value_parser!(u64).range(1..), help_heading = "Flow")]
     max_inflight_messages: u64,
 
-    /// Bytes of data files that may be fetched and not delivered yet
+    /// Bytes of data files that may be fetched and not delivered yet, and as many that they may decode to
     #[arg(long, value_name = "BYTES",
           default_value_t = ConsumerOptions::default().max_inflight_bytes as u64,
           value_parser = parse_bytes, help_heading = "Flow")]
@@ -163,6 +163,12 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
 }
 
 fn verdict(args: &Args, summary: &ConsumerSummary) -> Result<Exit, Failure> {
+    if summary.unstamped > 0 {
+        warn(&format!(
+            "{} messages or rows of other writers have no stamp of when they were due; they are in no latency",
+            grouped(summary.unstamped)
+        ));
+    }
     if summary.ended != Ended::Interrupted && !summary.is_whole() {
         let message = format!(
             "committed messages did not come through whole: {} lost, {} files unreadable, {} duplicated, {} out of \
@@ -174,6 +180,25 @@ fn verdict(args: &Args, summary: &ConsumerSummary) -> Result<Exit, Failure> {
             summary.unreadable
         );
         return Err(Failure { exit: Exit::Lossy, message });
+    }
+    let is_recent =
+        |open: &&OpenStream| open.seconds_before_end <= 10.0 * args.commit.interval().as_secs_f64();
+    let (recent, older): (Vec<_>, Vec<_>) = summary.open_streams.iter().partition(is_recent);
+    let named = |open: &[&OpenStream]| {
+        let names =
+            open.iter().map(|open| format!("producer {} (epoch {})", open.by.producer, open.by.epoch));
+        names.collect::<Vec<_>>().join(", ")
+    };
+    if !recent.is_empty() {
+        return Err(Failure::runtime(format!(
+            "{} had not ended its stream when {} had: not all of the table was read; give --producers {}",
+            named(&recent),
+            args.producers,
+            usize::from(args.producers) + recent.len()
+        )));
+    }
+    if !older.is_empty() {
+        warn(&format!("{} never ended its stream: it was killed, or is still sending", named(&older)));
     }
     match summary.ended {
         Ended::Interrupted => Ok(Exit::Interrupted),

@@ -56,7 +56,8 @@ impl<'a> BatchStages<'a> {
         let Stamps { producer, commit_sent_us, discovered_us, fetched_us, decoded_us } = self.stamps;
         let measured = std::mem::take(&mut self.measured);
         for (stage, us) in [
-            (Stage::Encoded, producer.encoded_us - producer.sealed_us),
+            (Stage::Queued, producer.queued_us - producer.sealed_us),
+            (Stage::Encoded, producer.encoded_us - producer.queued_us),
             (Stage::Stored, producer.stored_us - producer.encoded_us),
             (Stage::CommitSent, commit_sent_us - producer.stored_us),
             (Stage::Discovered, discovered_us - commit_sent_us),
@@ -88,11 +89,12 @@ mod tests {
     use s3mq_queue::ProducerStamps;
     use strum::VariantArray;
 
-    /// The means of the stages of one message with these nine stamps after it was due.
-    fn stages_of(at: [i64; 9]) -> Vec<f64> {
+    /// The means of the stages of one message with these ten stamps after it was due.
+    fn stages_of(at: [i64; 10]) -> Vec<f64> {
         let [
             handed_over_us,
             sealed_us,
+            queued_us,
             encoded_us,
             stored_us,
             commit_sent_us,
@@ -101,8 +103,13 @@ mod tests {
             decoded_us,
             delivered_us,
         ] = at;
-        let producer =
-            ProducerStamps { handed_over: vec![(0, handed_over_us)], sealed_us, encoded_us, stored_us };
+        let producer = ProducerStamps {
+            handed_over: vec![(0, handed_over_us)],
+            sealed_us,
+            queued_us,
+            encoded_us,
+            stored_us,
+        };
         let stamps = Stamps { producer, commit_sent_us, discovered_us, fetched_us, decoded_us };
         let (mut meter, mut stages_of_batch) = (Meter::new(0..i64::MAX), BatchStages::new(&stamps));
         assert!(meter.record(0, delivered_us, 1));
@@ -113,12 +120,12 @@ mod tests {
 
     #[test]
     fn a_delay_at_one_stage_moves_that_stage_alone() {
-        let at = [10, 20, 30, 40, 50, 60, 70, 80, 90];
-        assert_eq!(stages_of(at), [10.0; 9]);
+        let at = [10, 20, 30, 40, 50, 60, 70, 80, 90, 100];
+        assert_eq!(stages_of(at), [10.0; 10]);
         for delayed in 0..Stage::VARIANTS.len() {
             let mut later = at;
             later[delayed..].iter_mut().for_each(|us| *us += 1_000);
-            let mut expected = [10.0; 9];
+            let mut expected = [10.0; 10];
             expected[delayed] = 1_010.0;
             assert_eq!(stages_of(later), expected, "{:?}", Stage::VARIANTS[delayed]);
         }
@@ -130,6 +137,7 @@ mod tests {
             producer: ProducerStamps {
                 handed_over: vec![(0, 1_000), (3, 2_000)],
                 sealed_us: 2_500,
+                queued_us: 2_550,
                 encoded_us: 2_600,
                 stored_us: 3_600,
             },

@@ -122,7 +122,7 @@ pub async fn run(
                 let holds_messages = !matches!(received, Received::End(_));
                 match received {
                     Received::Batch(batch) => tally.take(&batch, lake, sink)?,
-                    Received::End(end) => tally.ledger.end(&end.by, end.count),
+                    Received::End(end) => tally.end(&end),
                     Received::Lost(lost) => {
                         tracing::error!("{lost}");
                         tally.lose(&lost);

@@ -1,16 +1,17 @@
 //! Everything that is counted while a consumer runs: histograms and ranges, never a message.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 
 use super::batch_stages::BatchStages;
 use super::recovery::Recovery;
 use super::{Config, Sink, stamp};
-use crate::events::{ConsumerSummary, Ended, Event, ReceivedInterval, Requests, StoreStalls};
+use crate::events::{ConsumerSummary, Ended, Event, OpenStream, ReceivedInterval, Requests, StoreStalls};
 use crate::machine::{ResourceUsage, rss_bytes};
 use crate::measure::{Ledger, Meter};
 use s3mq_clock::{Anchor, monotonic_ns};
-use s3mq_queue::{Consumer, Lake, LostFile, ProducerEpoch, ReceivedBatch, Start};
+use s3mq_queue::{Consumer, EndOfStream, Lake, LostFile, ProducerEpoch, ReceivedBatch, Start};
 
 /// The clock is read at least once for this many messages of a batch.
 const MESSAGES_A_CLOCK_READ: u64 = 1_000;
@@ -31,12 +32,17 @@ pub(super) struct Tally<'a> {
     /// Messages until the next row.
     until_row: u64,
     unreadable: u64,
+    unstamped: u64,
     retractions: u64,
     lost_files: u64,
     /// Messages that their data files are said to have held.
     lost_rows: u64,
     /// Those among them that belong to no stream.
     lost_untracked: u64,
+    /// When each producer epoch last committed messages, and when the last end of a stream was committed, in Unix
+    /// microseconds of the producers' clocks.
+    commits: BTreeMap<ProducerEpoch, i64>,
+    ended_us: Option<i64>,
     last_version: Option<u64>,
     first_delivery_ns: Option<u64>,
     last_delivery_ns: u64,
@@ -63,10 +69,13 @@ impl<'a> Tally<'a> {
             ledger: Ledger::new(config.queue.start != Start::Earliest),
             received: 0,
             unreadable: 0,
+            unstamped: 0,
             retractions: 0,
             lost_files: 0,
             lost_rows: 0,
             lost_untracked: 0,
+            commits: BTreeMap::new(),
+            ended_us: None,
             last_version: None,
             first_delivery_ns: None,
             last_delivery_ns: started_ns,
@@ -81,6 +90,7 @@ impl<'a> Tally<'a> {
         sink: &mut impl Sink,
     ) -> io::Result<()> {
         self.last_version = Some(batch.version);
+        let unreadable = self.unreadable;
         self.retractions += batch.retractions;
         self.unreadable += batch.nulls;
         let mut stages = batch.stamps.as_ref().map(BatchStages::new);
@@ -108,12 +118,36 @@ impl<'a> Tally<'a> {
         }
         self.last_delivery_ns = monotonic_ns();
         self.recovery.delivered(lake, self.anchor, self.last_due_us, self.last_delivery_ns);
+        if batch.origin.is_none() {
+            // Of another writer, whose messages need no stamp.
+            self.unstamped += std::mem::replace(&mut self.unreadable, unreadable) - unreadable;
+        }
         if let Some(origin) = batch.origin {
+            if let Some(stamps) = &batch.stamps {
+                self.commits.insert(origin.by, stamps.commit_sent_us);
+            }
             for (first, length) in batch.sequences().flat_map(runs) {
                 self.ledger.record(&origin.by, first..first + length);
             }
         }
         Ok(())
+    }
+
+    /// A producer epoch ended.
+    pub(super) fn end(&mut self, end: &EndOfStream) {
+        self.ledger.end(&end.by, end.count);
+        self.commits.remove(&end.by);
+        self.ended_us = self.ended_us.max(end.committed_us);
+    }
+
+    /// The producer epochs that had not ended when the last end came.
+    fn open_streams(&self) -> Vec<OpenStream> {
+        let Some(ended_us) = self.ended_us else { return Vec::new() };
+        let open = self.commits.iter().map(|(by, committed_us)| OpenStream {
+            by: *by,
+            seconds_before_end: ended_us.saturating_sub(*committed_us) as f64 / 1e6,
+        });
+        open.collect()
     }
 
     /// A committed data file can't be delivered.
@@ -236,6 +270,7 @@ impl<'a> Tally<'a> {
         opening: &Requests,
     ) -> ConsumerSummary {
         let (warmup, beyond_window) = (self.meter.warmup_messages(), self.meter.messages_beyond_window());
+        let open_streams = if ended == Ended::EndOfStream { self.open_streams() } else { Vec::new() };
         let total = self.meter.into_total();
         let receiving_ns = self.last_delivery_ns - self.first_delivery_ns.unwrap_or(self.last_delivery_ns);
         ConsumerSummary {
@@ -249,9 +284,11 @@ impl<'a> Tally<'a> {
             stages: total.stages.summary(),
             negative_latencies: total.latencies.negative(),
             unreadable: self.unreadable,
+            unstamped: self.unstamped,
             lost_untracked: self.lost_untracked,
             lost_files: self.lost_files,
             retractions: self.retractions,
+            open_streams,
             integrity: self.ledger.integrity(),
             cold_open_seconds: queue.cold_open().map(|took| took.as_secs_f64()),
             first_version: queue.first_version(),

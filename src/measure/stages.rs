@@ -15,7 +15,9 @@ pub enum Stage {
     HandedOver,
     /// To the batch being closed: waiting for the commit interval to end, or for room.
     Sealed,
-    /// To the Parquet file being encoded.
+    /// To the Parquet file being begun: waiting for a slot of the producer, for a thread, for the processor.
+    Queued,
+    /// To the Parquet file being encoded: processor time.
     Encoded,
     /// To the store having acknowledged the file.
     Stored,
@@ -25,9 +27,10 @@ pub enum Stage {
     Discovered,
     /// To the consumer having the file.
     Fetched,
-    /// To the file being decoded.
+    /// To the file being decoded: processor time.
     Decoded,
-    /// To the message being delivered: waiting for the files before it, and for its turn in its own.
+    /// To the message being delivered: waiting for a thread, for the processor, for the files before it, and for its turn in
+    /// its own.
     Delivered,
 }
 

@@ -14,7 +14,13 @@ use crate::units::Seconds;
 use s3mq_queue::ProducerEpoch;
 
 pub(super) fn nothing_measured() -> StepReport {
-    let resources = ResourceUsage { cpu_seconds: 0.0, peak_rss_bytes: 0, longest_pause_seconds: 0.0 };
+    let resources = ResourceUsage {
+        cpu_seconds: 0.0,
+        peak_rss_bytes: 0,
+        longest_pause_seconds: 0.0,
+        cpu_quota: None,
+        throttled_share: None,
+    };
     let (requests, prices) = (Requests::default(), Prices::default());
     let producer = ProducerSummary {
         by: ProducerEpoch { producer: 0, epoch: Uuid::nil() },
@@ -55,6 +61,8 @@ pub(super) fn nothing_measured() -> StepReport {
         stages: Vec::new(),
         negative_latencies: 0,
         unreadable: 0,
+        unstamped: 0,
+        open_streams: Vec::new(),
         lost_untracked: 0,
         lost_files: 0,
         retractions: 0,

@@ -1,5 +1,8 @@
 //! Producers and consumers on their own, against `s3mq serve`.
 
+use std::time::Duration;
+
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::harness::Finished;
@@ -238,4 +241,40 @@ fn eight_producers_on_one_table_say_what_their_contention_costs() {
     consumer.exits(0);
     consumer.check(consumer.event("consumed")["received"] == 4_000, "not 4,000 received");
     consumer.check(conflicts > 0 && wasted > 0, format_args!("{conflicts} conflicts, {wasted} PUTs wasted"));
+}
+
+/// Two producers and a consumer that knows of one: the rest of the table is no success.
+#[test]
+fn an_end_while_another_producer_sends_is_no_success() {
+    let store = Store::start();
+    let producer = |id: u8, messages: u32| {
+        let command = "producer --lake-path two --rate 400 --autocommit-duration-ms 50";
+        store.s3mq(&format!("{command} --producer-id {id} --messages {messages}")).spawn()
+    };
+    let (long, short) = (producer(1, 2000), producer(0, 400));
+    let consumer = "consumer --lake-path two --autocommit-duration-ms 50";
+    let ended = store.s3mq(consumer).run();
+    ended.exits(1).complains(&["producer 1 (epoch ", "--producers 2"]);
+    let open = ended.event("consumed")["open_streams"][0].clone();
+    ended.check(open["producer"] == 1, &open);
+    short.finish().exits(0);
+    long.finish().exits(0);
+    let whole = store.s3mq(&format!("{consumer} --producers 2")).run();
+    whole.exits(0).check(whole.event("consumed")["received"] == 2400, "not all came");
+}
+
+/// A producer that was killed and started again leaves an epoch that never ends.
+#[test]
+fn an_epoch_that_was_left_open_long_ago_is_a_warning() {
+    let store = Store::start();
+    let command = "producer --lake-path again --rate 400 --autocommit-duration-ms 50 --messages";
+    let mut killed = store.s3mq(&format!("{command} 100000")).spawn();
+    killed.wait_for_progress();
+    killed.signal(Signal::KILL);
+    killed.finish();
+    std::thread::sleep(Duration::from_secs(1));
+    store.s3mq(&format!("{command} 400")).run().exits(0);
+    let ended = store.s3mq("consumer --lake-path again --autocommit-duration-ms 50").run();
+    ended.exits(0);
+    ended.check(ended.stderr.contains("warning: ") && ended.stderr.contains("never ended"), "no warning");
 }

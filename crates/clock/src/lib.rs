@@ -29,6 +29,12 @@ pub fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
+/// Processor time that this thread has taken, in microseconds; what it waited for a processor isn't in it.
+pub fn thread_cpu_us() -> i64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec * 1_000_000 + time.tv_nsec / 1_000
+}
+
 /// The wall clock as Unix time in microseconds. It may step; prefer an [`Anchor`] for anything that
 /// is subtracted.
 pub fn wall_us() -> i64 {

@@ -205,7 +205,7 @@ impl Consumer {
         let asked = Arc::new(Notify::new());
         let (poll, ignore_removes) = (options.poll, options.ignore_removes);
         let follower = Follower {
-            tail: Tail::from(lake.clone(), first_version, poll, asked.clone(), ignore_removes),
+            tail: Tail::from(lake.clone(), latest, first_version, poll, asked.clone(), ignore_removes),
             lake: lake.clone(),
             anchor: options.anchor,
             bounds: Bounds::new(options.max_inflight_messages, options.max_inflight_bytes),
@@ -305,7 +305,7 @@ impl Follower {
         }
     }
 
-    async fn dispatch(&self, version: u64, entry: Entry) -> Result<(), mpsc::error::SendError<Slot>> {
+    async fn dispatch(&mut self, version: u64, entry: Entry) -> Result<(), mpsc::error::SendError<Slot>> {
         let discovered_us = self.anchor.now_us();
         for add in entry.adds {
             let fetch = Fetch {
@@ -314,7 +314,7 @@ impl Follower {
                 version,
                 commit_sent_us: entry.commit_sent_us,
                 discovered_us,
-                in_flight: self.bounds.take(add.rows.unwrap_or(1), add.size).await,
+                room: self.bounds.take(add.rows.unwrap_or(1), add.size).await,
                 add,
             };
             self.slots.send(Slot::Fetching(tokio::spawn(fetch.run()))).await?;

@@ -44,6 +44,9 @@ pub struct EndOfStream {
     pub by: ProducerEpoch,
     /// How many messages it committed in all.
     pub count: u64,
+    /// When its commit was sent, in Unix microseconds of the producer's clock, where the log says so.
+    #[serde(skip)]
+    pub committed_us: Option<i64>,
 }
 
 /// A data file that a version adds. What is optional, only some writers say.
@@ -85,7 +88,9 @@ pub(super) struct Protocol {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Metadata {
-    pub schema_string: String,
+    /// Absent where a writer (Delta Live Tables) gives the schema a commit later.
+    #[serde(default)]
+    pub schema_string: Option<String>,
     #[serde(default)]
     pub partition_columns: Vec<String>,
     #[serde(default)]
@@ -133,6 +138,8 @@ pub(super) fn yes() -> bool {
 
 #[derive(Deserialize)]
 struct CommitInfoLine {
+    /// Milliseconds, where it is one of ours; of other writers, anything.
+    timestamp: Option<Value>,
     #[serde(rename = "s3mq.commitId")]
     commit_id: Option<Uuid>,
     #[serde(rename = "s3mq.commitSentUs")]
@@ -168,7 +175,8 @@ impl Entry {
             if let Some(info) = line.commit_info {
                 entry.commit_id = entry.commit_id.or(info.commit_id);
                 entry.commit_sent_us = entry.commit_sent_us.or(info.commit_sent_us);
-                entry.end = entry.end.or(info.end);
+                let committed_us = info.timestamp.and_then(|ms| ms.as_i64()?.checked_mul(1_000));
+                entry.end = entry.end.or(info.end.map(|end| EndOfStream { committed_us, ..end }));
                 stamps = info.stamps;
             }
             entry.protocol = line.protocol.or(entry.protocol);

@@ -8,12 +8,12 @@ use object_store::path::Path;
 use super::blocking::off_the_runtime;
 use super::consumer::{LostFile, Received, ReceivedBatch};
 use super::entry::{Add, Origin};
-use super::error::QueueError;
-use super::inflight::InFlight;
+use super::error::{QueueError, shortened};
+use super::inflight::Room;
 use super::lake::Lake;
-use super::parquet_file::{Decoded, decode};
+use super::parquet_file::{self, Decoded};
 use super::stamps::Stamps;
-use s3mq_clock::Anchor;
+use s3mq_clock::{Anchor, thread_cpu_us};
 
 /// Between the two questions for a file that isn't right.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -29,18 +29,24 @@ pub(super) struct Fetch {
     pub commit_sent_us: Option<i64>,
     pub discovered_us: i64,
     pub add: Add,
-    pub in_flight: InFlight,
+    pub room: Room,
 }
 
-/// What is in the file, and when it was there.
-type Attempt = Result<(Decoded, i64), String>;
+/// What is in the file, when it was there, and when it would have been decoded without a wait for a thread or the
+/// processor: that is a part of waiting for delivery.
+type Attempt = Result<(Decoded, i64, i64), String>;
 
 impl Fetch {
-    pub(super) async fn run(self) -> Result<Received, QueueError> {
-        let key = match self.lake.data_key(&self.add.path) {
-            Ok(key) => key,
-            Err(reason) => return Ok(self.lost(reason)),
-        };
+    pub(super) async fn run(mut self) -> Result<Received, QueueError> {
+        let key = self.lake.data_key(&self.add.path).map_err(|place| QueueError::Unsupported {
+            action: "read",
+            place: self.lake.describe(),
+            reason: format!(
+                "version {} has the data file {}, {place}",
+                self.version,
+                shortened(&self.add.path)
+            ),
+        })?;
         let mut attempt = self.attempt(&key, Some(self.add.size)).await?;
         if let Err(reason) = attempt {
             tracing::info!("{key} is not as the log says ({reason}); it is asked for once more");
@@ -48,14 +54,16 @@ impl Fetch {
             // Other writers may be wrong about the size of what is whole.
             attempt = self.attempt(&key, None).await?;
         }
+        // One that is lost has had its turn too.
+        self.room.decode(Some(0)).await;
         Ok(match attempt {
-            Ok((decoded, fetched_us)) => self.received(decoded, fetched_us),
+            Ok((decoded, fetched_us, decoded_us)) => self.received(decoded, fetched_us, decoded_us),
             Err(reason) => self.lost(reason),
         })
     }
 
     /// Asks for the file and decodes it; the inner error is what is wrong with it.
-    async fn attempt(&self, key: &Path, size: Option<u64>) -> Result<Attempt, QueueError> {
+    async fn attempt(&mut self, key: &Path, size: Option<u64>) -> Result<Attempt, QueueError> {
         let Some(file) = self.lake.read_file(key).await? else {
             return Ok(Err("it is no longer there".to_owned()));
         };
@@ -63,13 +71,27 @@ impl Fetch {
         if let Some(size) = size.filter(|size| *size != file.len() as u64) {
             return Ok(Err(format!("it has {} bytes instead of {size}", file.len())));
         }
-        let rows = self.add.rows;
-        let decoded = off_the_runtime(file.len(), move || decode(file, rows)).await?;
-        Ok(decoded.map(|decoded| (decoded, fetched_us)))
+        let file_bytes = file.len();
+        let opened = match parquet_file::open(file, self.add.rows) {
+            Ok(opened) => opened,
+            Err(problem) => return Ok(Err(problem)),
+        };
+        self.room.decode(opened.decoded_bytes()).await;
+        let decode = || {
+            let begun_us = thread_cpu_us();
+            let decoded = opened.decode();
+            (decoded, thread_cpu_us() - begun_us)
+        };
+        let (decoded, decoding_us) = off_the_runtime(file_bytes, decode).await?;
+        let is_ours = self.add.origin.is_some();
+        Ok(decoded.and_then(|decoded| match decoded.nulls {
+            // No producer of ours writes one.
+            1.. if is_ours => Err(format!("{} of its rows have no data", decoded.nulls)),
+            _ => Ok((decoded, fetched_us, fetched_us + decoding_us)),
+        }))
     }
 
-    fn received(self, decoded: Decoded, fetched_us: i64) -> Received {
-        let decoded_us = self.anchor.now_us();
+    fn received(self, decoded: Decoded, fetched_us: i64, decoded_us: i64) -> Received {
         let stamps = self.add.stamps.zip(self.commit_sent_us).map(|(producer, commit_sent_us)| Stamps {
             producer,
             commit_sent_us,
@@ -84,7 +106,7 @@ impl Fetch {
             nulls: decoded.nulls,
             stamps,
             chunks: decoded.chunks,
-            _in_flight: self.in_flight,
+            _in_flight: self.room.into_in_flight(),
         })
     }
 

@@ -23,7 +23,7 @@ impl LogEntry {
     /// What a producer of ours says in its commits.
     pub fn commit(&self) -> impl PartialEq + Debug {
         let Entry { commit_id, commit_sent_us, end, adds, .. } = &self.0;
-        (commit_id, commit_sent_us, end, adds)
+        (commit_id, commit_sent_us, end.map(|end| (end.by, end.count)), adds)
     }
 
     /// Whether a table may be read and written to that has the entry's protocol and schema.

@@ -16,7 +16,9 @@ pub fn encode(batch: Batch) -> Result<Bytes, String> {
 
 /// How many messages a data file holds, all of them decoded.
 pub fn decode(file: Bytes) -> Result<usize, String> {
-    parquet_file::decode(file, None).map(|rows| rows.chunks.iter().map(|chunk| chunk.data.len()).sum())
+    parquet_file::open(file, None)?
+        .decode()
+        .map(|rows| rows.chunks.iter().map(|chunk| chunk.data.len()).sum())
 }
 
 /// A stored file that waits for its commit.
@@ -33,6 +35,7 @@ impl Stored {
         let stamps = ProducerStamps {
             handed_over,
             sealed_us,
+            queued_us: sealed_us + 100,
             encoded_us: sealed_us + 400,
             stored_us: sealed_us + 900,
         };

@@ -38,7 +38,7 @@ pub(super) async fn open(lake: &Lake) -> Result<Opened, QueueError> {
     let latest = lake.store().unless_stalled(what, latest(lake)).await;
     let (version, protocol, metadata) = match latest.map_err(|outage| lake.stalled(what(), outage))? {
         Ok(latest) => latest,
-        Err(QueueError::Table { detail, .. }) => replay(lake, detail).await?,
+        Err(QueueError::Table { detail, .. }) => without_hint(lake, detail).await?,
         Err(error) => return Err(error),
     };
     Ok(Opened { version, protocol, metadata, asked, took: asked.elapsed() })
@@ -57,6 +57,24 @@ async fn latest(lake: &Lake) -> Result<Latest, QueueError> {
         read().map_err(|error: serde_json::Error| lake.cannot("open", error.to_string()))?;
     Ok((snapshot.version(), protocol, metadata))
 }
+
+/// From a checkpoint that is whole, where `_last_checkpoint` names one that isn't; `problem` is why that is tried.
+async fn without_hint(lake: &Lake, problem: String) -> Result<Latest, QueueError> {
+    match latest(&Lake::new(&lake.store().hiding(LAST_CHECKPOINT), lake.prefix().clone())?).await {
+        Ok(latest) => {
+            tracing::warn!(
+                "{}: {problem}; the log was listed without `_last_checkpoint` instead",
+                lake.describe()
+            );
+            Ok(latest)
+        }
+        Err(QueueError::Table { .. }) => replay(lake, problem).await,
+        Err(error) => Err(error),
+    }
+}
+
+/// Names the last checkpoint (Delta protocol, "Last Checkpoint File").
+const LAST_CHECKPOINT: &str = "_last_checkpoint";
 
 const AT_ONCE: usize = 64;
 

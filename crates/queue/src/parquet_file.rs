@@ -17,7 +17,7 @@ use parquet::arrow::arrow_reader::{
 };
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::arrow::{ArrowWriter, ProjectionMask};
-use parquet::basic::{Compression, Encoding};
+use parquet::basic::{Compression, Encoding, Type};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 use serde::Serialize;
@@ -119,49 +119,94 @@ const CHUNK_ROWS: usize = 128 * 1024;
 /// What one file may decode to at most: a few kilobytes of dictionary and run lengths can be billions of rows.
 const MAX_DECODED_BYTES: usize = 2 << 30;
 
-/// Decodes a data file of any writer, of as many rows as the log says, where it says so; or says what is wrong with it.
-/// Never panics.
-pub(super) fn decode(file: Bytes, rows: Option<u64>) -> Result<Decoded, String> {
-    // The Parquet crate checks most of what a broken file makes it do, and where it doesn't, one file is lost.
-    let decoding = AssertUnwindSafe(|| decode_unguarded(file, rows, MAX_DECODED_BYTES));
-    panic::catch_unwind(decoding).unwrap_or_else(|panic| {
+/// A data file of any writer whose footer was read.
+pub(super) struct Opened {
+    file: Bytes,
+    footer: ArrowReaderMetadata,
+    /// The columns that are read.
+    columns: ProjectionMask,
+    rows: u64,
+}
+
+/// Reads the footer of a data file of as many rows as the log says, where it says so; or says what is wrong with it. Never
+/// panics.
+pub(super) fn open(file: Bytes, rows: Option<u64>) -> Result<Opened, String> {
+    unless_panicking(|| Opened::read(file, rows))
+}
+
+/// The Parquet crate checks most of what a broken file makes it do, and where it doesn't, one file is lost.
+fn unless_panicking<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let said = panic.downcast_ref::<String>().map(String::as_str);
         let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default();
         Err(format!("the Parquet reader gave up on it: {}", said.lines().next().unwrap_or("no reason given")))
     })
 }
 
-fn decode_unguarded(file: Bytes, rows: Option<u64>, max_bytes: usize) -> Result<Decoded, String> {
-    guard::check_footer(&file)?;
-    // Without the embedded Arrow schema a byte array is binary or a string, never one of Arrow's dictionaries or views.
-    let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-    let opened = ArrowReaderMetadata::load(&file, options).map_err(|error| error.to_string())?;
-    // Before any of them is decoded, and again of those that were.
-    let of_the_file = opened.metadata().file_metadata().num_rows().max(0) as u64;
-    let said = rows.unwrap_or(of_the_file);
-    expect_rows(of_the_file, said)?;
-    let fields = opened.schema().fields().iter().enumerate();
-    let wanted = fields.filter(|(_, field)| [DATA, SEQ, DIFF].contains(&field.name().as_str()));
-    let columns = ProjectionMask::roots(opened.parquet_schema(), wanted.map(|(index, _)| index));
-    guard::check_pages(&file, opened.metadata(), |column| columns.leaf_included(column))?;
-    let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(file, opened)
-        .with_projection(columns)
-        .with_batch_size(CHUNK_ROWS)
-        .build()
-        .map_err(|error| error.to_string())?;
-    let mut decoded = Decoded::default();
-    let (mut rows_decoded, mut bytes) = (0, 0);
-    for rows in reader {
-        let rows = rows.map_err(|error| error.to_string())?;
-        rows_decoded += rows.num_rows() as u64;
-        bytes += rows.get_array_memory_size();
-        if bytes > max_bytes {
-            return Err(format!("it decodes to more than {} MiB", max_bytes >> 20));
-        }
-        decoded.take(&rows)?;
+impl Opened {
+    fn read(file: Bytes, rows: Option<u64>) -> Result<Self, String> {
+        guard::check_footer(&file)?;
+        // Without the embedded Arrow schema a byte array is binary or a string, never one of Arrow's dictionaries or views.
+        let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+        let footer = ArrowReaderMetadata::load(&file, options).map_err(|error| error.to_string())?;
+        // Before any of them is decoded, and again of those that were.
+        let of_the_file = footer.metadata().file_metadata().num_rows().max(0) as u64;
+        let rows = rows.unwrap_or(of_the_file);
+        expect_rows(of_the_file, rows)?;
+        let fields = footer.schema().fields().iter().enumerate();
+        let wanted = fields.filter(|(_, field)| [DATA, SEQ, DIFF].contains(&field.name().as_str()));
+        let columns = ProjectionMask::roots(footer.parquet_schema(), wanted.map(|(index, _)| index));
+        Ok(Self { file, footer, columns, rows })
     }
-    expect_rows(rows_decoded, said)?;
-    Ok(decoded)
+
+    /// How many bytes its rows decode to; `None` where its footer doesn't say. Byte arrays count by their own sizes
+    /// (`SizeStatistics`) or, where neither dictionary nor deltas shorten them, by those of their pages.
+    pub(super) fn decoded_bytes(&self) -> Option<u64> {
+        let groups = self.footer.metadata().row_groups().iter();
+        let chunks = groups.flat_map(|group| group.columns().iter().enumerate());
+        let wanted = chunks.filter(|(column, _)| self.columns.leaf_included(*column)).map(|(_, chunk)| chunk);
+        let bytes =
+            wanted.map(|chunk| match (chunk.unencoded_byte_array_data_bytes(), chunk.column_type()) {
+                // An offset a value.
+                (Some(bytes), _) => Some(bytes.saturating_add(chunk.num_values().saturating_mul(4))),
+                (None, Type::BYTE_ARRAY | Type::FIXED_LEN_BYTE_ARRAY) => {
+                    let is_plain = |encoding| matches!(encoding, Encoding::PLAIN | Encoding::RLE);
+                    chunk.encodings().all(is_plain).then(|| chunk.uncompressed_size())
+                }
+                (None, _) => Some(chunk.num_values().saturating_mul(8)),
+            });
+        bytes
+            .map(|bytes| Some(u64::try_from(bytes?).unwrap_or(0)))
+            .try_fold(0u64, |sum, bytes| Some(sum.saturating_add(bytes?)))
+    }
+
+    /// Decodes it, or says what is wrong with it. Never panics.
+    pub(super) fn decode(self) -> Result<Decoded, String> {
+        unless_panicking(|| self.decode_at_most(MAX_DECODED_BYTES))
+    }
+
+    fn decode_at_most(self, max_bytes: usize) -> Result<Decoded, String> {
+        let Self { file, footer, columns, rows: said } = self;
+        guard::check_pages(&file, footer.metadata(), |column| columns.leaf_included(column))?;
+        let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(file, footer)
+            .with_projection(columns)
+            .with_batch_size(CHUNK_ROWS)
+            .build()
+            .map_err(|error| error.to_string())?;
+        let mut decoded = Decoded::default();
+        let (mut rows_decoded, mut bytes) = (0, 0);
+        for rows in reader {
+            let rows = rows.map_err(|error| error.to_string())?;
+            rows_decoded += rows.num_rows() as u64;
+            bytes += rows.get_array_memory_size();
+            if bytes > max_bytes {
+                return Err(format!("it decodes to more than {} MiB", max_bytes >> 20));
+            }
+            decoded.take(&rows)?;
+        }
+        expect_rows(rows_decoded, said)?;
+        Ok(decoded)
+    }
 }
 
 fn expect_rows(found: u64, said: u64) -> Result<(), String> {
@@ -170,9 +215,10 @@ fn expect_rows(found: u64, said: u64) -> Result<(), String> {
 
 impl Decoded {
     fn take(&mut self, rows: &RecordBatch) -> Result<(), String> {
-        let data = rows.column_by_name(DATA).ok_or("it has no column `data`")?;
+        // A column that was added later is null in the files before (Delta protocol, "Schema serialization format").
+        let absent = || Ok(BinaryArray::new_null(rows.num_rows()));
         let mut chunk = Chunk {
-            data: as_binary(data)?,
+            data: rows.column_by_name(DATA).map_or_else(absent, as_binary)?,
             // Another writer's `seq` of another type is a column of its own, not ours.
             seq: rows.column_by_name(SEQ).and_then(|seq| seq.as_primitive_opt::<Int64Type>().cloned()),
         };

@@ -24,7 +24,7 @@ use super::lake::Lake;
 use super::open::{open, open_for_writing};
 use super::parquet_file::{DataEncoding, encode};
 use super::stamps::ProducerStamps;
-use s3mq_clock::{Anchor, monotonic_ns};
+use s3mq_clock::{Anchor, monotonic_ns, thread_cpu_us};
 
 /// How a producer works.
 #[derive(Clone, Debug)]
@@ -223,7 +223,7 @@ impl Pipeline {
         }
         if let Some(mut committer) = idle {
             let commit_id = Uuid::new_v4();
-            let end = EndOfStream { by: self.by, count: self.appended.messages };
+            let end = EndOfStream { by: self.by, count: self.appended.messages, committed_us: None };
             let entry = Bytes::from(commit_of_end(commit_id, end, self.options.anchor.now_us()));
             self.count(timed(&mut committer, entry, commit_id).await?, &[]);
         }
@@ -306,15 +306,21 @@ pub(super) async fn store_batch(
     let (rows, bytes) = (batch.len() as u64, batch.bytes());
     let handed_over = std::mem::take(&mut batch.handed_over);
     let sealed_us = batch.sealed_us.unwrap_or_else(|| anchor.now_us());
-    let encode = move || encode(batch, by.producer, first_seq, encoding);
-    let body = off_the_runtime(bytes, encode).await?;
+    let encode = move || {
+        let begun_us = thread_cpu_us();
+        let body = encode(batch, by.producer, first_seq, encoding);
+        (body, thread_cpu_us() - begun_us)
+    };
+    let (body, encoding_us) = off_the_runtime(bytes, encode).await?;
     let body =
         body.map_err(|error| QueueError::Batch(format!("could not be encoded as Parquet: {error}")))?;
     let path = format!("part-{}.parquet", Uuid::new_v4());
     let encoded_us = anchor.now_us();
+    // Waiting for room, for a thread or for the processor is not making a file.
+    let queued_us = (encoded_us - encoding_us).max(sealed_us.min(encoded_us));
     let size = body.len() as u64;
     lake.write_file(&path, body).await?;
-    let stamps = ProducerStamps { handed_over, sealed_us, encoded_us, stored_us: anchor.now_us() };
+    let stamps = ProducerStamps { handed_over, sealed_us, queued_us, encoded_us, stored_us: anchor.now_us() };
     Ok(StoredFile { path, size, origin: Origin { by, first_seq, rows }, stamps })
 }
 

@@ -1,5 +1,5 @@
-//! When each stage of a batch ended at the producer, as carried in the `commitInfo` of its commit: `SEALED ENCODED STORED
-//! [INDEX:HANDED_OVER,…]`, the first in Unix microseconds, the others as microseconds after it.
+//! When each stage of a batch ended at the producer, as carried in the `commitInfo` of its commit: `SEALED QUEUED ENCODED
+//! STORED [INDEX:HANDED_OVER,…]`, the first in Unix microseconds, the others as microseconds after it.
 
 use std::fmt::Write;
 
@@ -10,6 +10,8 @@ pub struct ProducerStamps {
     pub handed_over: Vec<(u64, i64)>,
     /// When the batch was closed.
     pub sealed_us: i64,
+    /// Since when its file was made: what it waited for room, a thread or the processor lies before this.
+    pub queued_us: i64,
     /// When its file was encoded.
     pub encoded_us: i64,
     /// When the store had acknowledged the file.
@@ -34,7 +36,8 @@ pub struct Stamps {
 impl ProducerStamps {
     pub(super) fn to_text(&self) -> String {
         let after = |us: i64| us - self.sealed_us;
-        let mut text = format!("{} {} {}", self.sealed_us, after(self.encoded_us), after(self.stored_us));
+        let stages = [self.queued_us, self.encoded_us, self.stored_us].map(after);
+        let mut text = format!("{} {} {} {}", self.sealed_us, stages[0], stages[1], stages[2]);
         for (run, &(index, us)) in self.handed_over.iter().enumerate() {
             let _ = write!(text, "{}{index}:{}", if run == 0 { ' ' } else { ',' }, after(us));
         }
@@ -45,7 +48,7 @@ impl ProducerStamps {
         let mut parts = text.split(' ');
         let sealed_us: i64 = parts.next()?.parse().ok()?;
         let mut after = || sealed_us.checked_add(parts.next()?.parse().ok()?);
-        let (encoded_us, stored_us) = (after()?, after()?);
+        let (queued_us, encoded_us, stored_us) = (after()?, after()?, after()?);
         let handed_over = match parts.next() {
             None => Vec::new(),
             Some(runs) => runs
@@ -58,7 +61,7 @@ impl ProducerStamps {
         };
         let ascending =
             handed_over.is_sorted_by(|a, b| a.0 < b.0) && handed_over.first().is_none_or(|run| run.0 == 0);
-        ascending.then_some(Self { handed_over, sealed_us, encoded_us, stored_us })
+        ascending.then_some(Self { handed_over, sealed_us, queued_us, encoded_us, stored_us })
     }
 }
 
@@ -71,6 +74,7 @@ mod tests {
         #[test]
         fn stamps_survive_their_text_form(
             sealed_us in 1_000_000_000_000_000i64..3_000_000_000_000_000,
+            queued in -1_000_000i64..1_000_000,
             encoded in -1_000_000i64..1_000_000,
             stored in -1_000_000i64..1_000_000,
             runs in proptest::collection::vec((1u64..1000, -2_000_000i64..0), 0..20),
@@ -80,7 +84,7 @@ mod tests {
                 if i > 0 { index += length; }
                 (index, sealed_us + us)
             }).collect();
-            let stamps = ProducerStamps { handed_over, sealed_us, encoded_us: sealed_us + encoded, stored_us: sealed_us + stored };
+            let stamps = ProducerStamps { handed_over, sealed_us, queued_us: sealed_us + queued, encoded_us: sealed_us + encoded, stored_us: sealed_us + stored };
             prop_assert_eq!(ProducerStamps::parse(&stamps.to_text()), Some(stamps));
         }
 
@@ -92,9 +96,16 @@ mod tests {
 
     #[test]
     fn stamps_that_make_no_sense_are_refused() {
-        for text in
-            ["", "1", "1 2", "x 2 3", "1 2 3 5:0", "1 2 3 0:0,0:1", "1 2 3 0", "9223372036854775807 1 1"]
-        {
+        for text in [
+            "",
+            "1",
+            "1 2 3",
+            "x 2 3 4",
+            "1 2 3 4 5:0",
+            "1 2 3 4 0:0,0:1",
+            "1 2 3 4 0",
+            "9223372036854775807 1 1 1",
+        ] {
             assert_eq!(ProducerStamps::parse(text), None, "{text}");
         }
     }

@@ -31,7 +31,7 @@ const WRITER_FEATURES: &[&str] = &["appendOnly", "invariants"];
 pub(super) fn is_created_by_s3mq(metadata: &Metadata) -> bool {
     let has = |name: &str, value: &str| metadata.configuration.get(name).is_some_and(|is| is == value);
     let is_of_an_older_build = || {
-        let schema = serde_json::from_str::<Schema>(&metadata.schema_string);
+        let schema = serde_json::from_str::<Schema>(metadata.schema_string.as_deref().unwrap_or_default());
         let columns = schema.map(|schema| schema.fields).unwrap_or_default();
         let columns =
             columns.iter().map(|field| (field.name.as_str(), field.data_type.as_str().unwrap_or("")));
@@ -97,8 +97,9 @@ impl Access {
         if let Some(mode) = mode {
             return Err(format!("the table maps its columns (delta.columnMapping.mode={mode})"));
         }
-        let schema: Schema = serde_json::from_str(&metadata.schema_string)
-            .map_err(|error| format!("its schema can't be read ({error})"))?;
+        let schema = metadata.schema_string.as_deref().ok_or("it has no schema yet")?;
+        let schema: Schema =
+            serde_json::from_str(schema).map_err(|error| format!("its schema can't be read ({error})"))?;
         let type_of = |name: &str| {
             let field = schema.fields.iter().find(|field| field.name == name);
             field.and_then(|field| field.data_type.as_str())
@@ -174,7 +175,7 @@ mod tests {
 
     fn metadata(fields: &str) -> Metadata {
         Metadata {
-            schema_string: format!(r#"{{"type":"struct","fields":[{fields}]}}"#),
+            schema_string: Some(format!(r#"{{"type":"struct","fields":[{fields}]}}"#)),
             partition_columns: vec![],
             configuration: Default::default(),
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -19,6 +20,8 @@ use s3mq_clock::{Timer, monotonic_ns};
 #[derive(Debug)]
 pub(super) struct Tail {
     lake: Lake,
+    /// The latest version when the table was opened; `None` where it wasn't there yet.
+    opened: Option<u64>,
     next: u64,
     /// The version before it and its entry, once it was read.
     read: Option<(u64, Bytes)>,
@@ -42,6 +45,11 @@ pub const IDLE_LIST_INTERVAL: Duration = Duration::from_secs(5);
 /// How long a listing is waited for that may show that an entry is there which can't be had.
 const LAST_LOOK: Duration = Duration::from_secs(2);
 
+/// Versions after the awaited one that are asked for where a listing would read the whole log: each is twice as far as
+/// the one before.
+const PROBES: u32 = 16;
+const PROBES_AT_ONCE: usize = 4;
+
 /// What the log has, where the awaited version wasn't there.
 enum Beyond {
     Nothing,
@@ -51,10 +59,18 @@ enum Beyond {
 }
 
 impl Tail {
-    pub(super) fn from(lake: Lake, next: u64, poll: Poll, asked: Arc<Notify>, ignore_removes: bool) -> Self {
+    pub(super) fn from(
+        lake: Lake,
+        opened: Option<u64>,
+        next: u64,
+        poll: Poll,
+        asked: Arc<Notify>,
+        ignore_removes: bool,
+    ) -> Self {
         let idle_after = (poll.interval() * 10).max(Duration::from_secs(1));
         Self {
             lake,
+            opened,
             next,
             read: None,
             poller: poll.start(),
@@ -108,7 +124,12 @@ impl Tail {
     fn found(&mut self, version: u64, bytes: Bytes) -> Result<(u64, Entry), QueueError> {
         self.list_at = Instant::now() + self.idle_after;
         let entry = Entry::parse(&bytes).map_err(|detail| QueueError::BadEntry { version, detail })?;
-        Access::Read.check(&self.lake, entry.protocol.as_ref(), entry.metadata.as_ref())?;
+        // What the table was when it was opened was looked at then: older entries may have been without `data`. A schema
+        // that isn't there yet comes with a later entry.
+        if self.opened.is_none_or(|opened| version > opened) {
+            let metadata = entry.metadata.as_ref().filter(|metadata| metadata.schema_string.is_some());
+            Access::Read.check(&self.lake, entry.protocol.as_ref(), metadata)?;
+        }
         if entry.has_deletion_vectors {
             let reason = format!(
                 "version {version} adds a file with deleted rows in it; that needs the reader feature \
@@ -148,7 +169,10 @@ impl Tail {
         let awaited = self.next;
         // From the last one that was read on, which is there unless the log was cleaned or isn't the same any more.
         let from = self.read.as_ref().map_or(awaited, |(read, _)| *read);
-        let found = self.lake.list_versions(from.checked_sub(1), 3).await?;
+        let found = match self.lake.store().lists_in_order() {
+            true => self.lake.list_versions(from.checked_sub(1), 3).await?,
+            false => self.probe(from).await?,
+        };
         if let (Some((known, _)), None) = (&self.read, found.first()) {
             return Err(self.made_anew(*known));
         }
@@ -172,6 +196,19 @@ impl Tail {
             }
             _ => Err(QueueError::Gap { missing: awaited..=later - 1, next: later }),
         }
+    }
+
+    /// Which of some versions from `from` on are there, asked for one by one: where the store lists in an order of its own, a
+    /// listing would read the whole log. A log that goes on has one of them in time, however long its gap is.
+    async fn probe(&self, from: u64) -> Result<Vec<u64>, QueueError> {
+        let ahead = (0..PROBES).map(|doublings| self.next + (1 << doublings));
+        let mut versions: Vec<_> = [from, self.next].into_iter().chain(ahead).collect();
+        versions.dedup();
+        let is_there = |version| async move {
+            Ok::<_, QueueError>(self.lake.read_entry(version).await?.map(|_| version))
+        };
+        let found = stream::iter(versions).map(is_there).buffered(PROBES_AT_ONCE).try_collect::<Vec<_>>();
+        Ok(found.await?.into_iter().flatten().collect())
     }
 
     /// A log that was made anew may have come to the very version that was read last.

@@ -21,7 +21,7 @@ async fn table_on(config: s3mq_server::Config) -> (Server, Lake) {
 fn entry() -> (Uuid, Bytes) {
     let commit_id = Uuid::new_v4();
     let by = ProducerEpoch { producer: 0, epoch: Uuid::new_v4() };
-    (commit_id, Bytes::from(commit_of_end(commit_id, EndOfStream { by, count: 0 }, 0)))
+    (commit_id, Bytes::from(commit_of_end(commit_id, EndOfStream { by, count: 0, committed_us: None }, 0)))
 }
 
 async fn versions(lake: &Lake) -> Vec<u64> {

@@ -8,8 +8,13 @@ fn by() -> ProducerEpoch {
 #[test]
 fn what_a_commit_writes_reads_back() {
     let (commit_id, by) = (Uuid::new_v4(), by());
-    let stamps =
-        ProducerStamps { handed_over: vec![(0, 5), (7, 6)], sealed_us: 9, encoded_us: 10, stored_us: 12 };
+    let stamps = ProducerStamps {
+        handed_over: vec![(0, 5), (7, 6)],
+        sealed_us: 9,
+        queued_us: 9,
+        encoded_us: 10,
+        stored_us: 12,
+    };
     let file = |n: u64| StoredFile {
         path: format!("part-{n}.parquet"),
         size: 10 + n,
@@ -24,7 +29,7 @@ fn what_a_commit_writes_reads_back() {
     assert_eq!((entry.adds[1].stamps.as_ref(), entry.commit_sent_us), (Some(&stamps), Some(1)));
     assert!(!entry.removes_rows && entry.end.is_none() && entry.protocol.is_none());
 
-    let end = EndOfStream { by, count: 200 };
+    let end = EndOfStream { by, count: 200, committed_us: None };
     let entry = Entry::parse(&commit_of_end(commit_id, end, 1)).unwrap();
     assert_eq!((entry.end, entry.commit_id), (Some(end), Some(commit_id)));
     assert!(entry.adds.is_empty());
@@ -83,7 +88,7 @@ proptest! {
         changes in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 0..5),
         cut in proptest::option::of(any::<proptest::sample::Index>()),
     ) {
-        let stamps = ProducerStamps { handed_over: vec![(0, 5), (7, 6)], sealed_us: 9, encoded_us: 10, stored_us: 12 };
+        let stamps = ProducerStamps { handed_over: vec![(0, 5), (7, 6)], sealed_us: 9, queued_us: 9, encoded_us: 10, stored_us: 12 };
         let file = StoredFile {
             path: "part%20.parquet".to_owned(),
             size: 10,

@@ -1,4 +1,9 @@
 use super::*;
+
+fn decode(file: Bytes, rows: Option<u64>) -> Result<Decoded, String> {
+    open(file, rows)?.decode()
+}
+
 use proptest::prelude::*;
 
 fn messages(decoded: &Decoded) -> Vec<Vec<u8>> {
@@ -142,15 +147,27 @@ fn a_small_file_of_endless_rows_is_refused() {
     let file = Bytes::from(writer.into_inner().unwrap());
     assert!(file.len() < 10_000, "{}", file.len());
     assert_eq!(messages(&decode(file.clone(), None).unwrap()).len(), 500_000);
-    let error = decode_unguarded(file, None, 2 << 20).unwrap_err();
+    let error = open(file, None).unwrap().decode_at_most(2 << 20).unwrap_err();
     assert!(error.contains("more than 2 MiB"), "{error}");
 }
 
 #[test]
-fn a_file_without_data_is_named_as_such() {
-    let other: ArrayRef = Arc::new(Int64Array::from(vec![1]));
-    let error = decode(foreign(vec![("other", other)]), None).unwrap_err();
-    assert!(error.contains("no column `data`"), "{error}");
+fn a_column_that_was_added_later_is_null() {
+    let other: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
+    let decoded = decode(foreign(vec![("other", other)]), None).unwrap();
+    assert_eq!((decoded.chunks.len(), decoded.nulls), (0, 2));
+}
+
+#[test]
+fn what_rows_decode_to_is_known_from_the_footer() {
+    let texts: ArrayRef = Arc::new(arrow_array::StringArray::from_iter_values((0..1_000).map(|_| "message")));
+    // A dictionary of one value, and run lengths.
+    let file = foreign(vec![("data", texts)]);
+    let opened = open(file.clone(), None).unwrap();
+    assert_eq!(opened.decoded_bytes(), Some(1_000 * (7 + 4)));
+    let encoded = encode(["a message"; 100].into_iter().collect(), 0, 0, DataEncoding::Prefix).unwrap();
+    // `data` with an offset a value, and `seq`.
+    assert_eq!(open(encoded, None).unwrap().decoded_bytes(), Some(100 * (9 + 4) + 100 * 8));
 }
 
 /// Without the check, the stack overflows.
