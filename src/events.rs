@@ -215,6 +215,8 @@ pub struct OpenStream {
     pub by: ProducerEpoch,
     /// From its last commit to the last end of a stream, in seconds of the producers' clocks.
     pub seconds_before_end: f64,
+    /// Whether it committed messages after those that ended had begun to.
+    pub at_the_same_time: bool,
 }
 
 /// What a consumer saw.

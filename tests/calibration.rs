@@ -121,7 +121,7 @@ impl Run {
 
         let latency = &result["result"]["consumer"]["latency"];
         let stages = result["result"]["consumer"]["stages"].as_array().expect(&shown);
-        assert_eq!(stages.len(), 9, "{shown}");
+        assert_eq!(stages.len(), 10, "{shown}");
         for stage in stages {
             assert_eq!(
                 (&stage["count"], stage["negative"].as_u64()),

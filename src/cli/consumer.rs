@@ -181,9 +181,11 @@ fn verdict(args: &Args, summary: &ConsumerSummary) -> Result<Exit, Failure> {
         );
         return Err(Failure { exit: Exit::Lossy, message });
     }
-    let is_recent =
-        |open: &&OpenStream| open.seconds_before_end <= 10.0 * args.commit.interval().as_secs_f64();
-    let (recent, older): (Vec<_>, Vec<_>) = summary.open_streams.iter().partition(is_recent);
+    // One that committed nothing since those that ended began is of a preload, or of a producer that was started again.
+    let still_sends = |open: &&OpenStream| {
+        open.at_the_same_time && open.seconds_before_end <= 10.0 * args.commit.interval().as_secs_f64()
+    };
+    let (recent, older): (Vec<_>, Vec<_>) = summary.open_streams.iter().partition(still_sends);
     let named = |open: &[&OpenStream]| {
         let names =
             open.iter().map(|open| format!("producer {} (epoch {})", open.by.producer, open.by.epoch));
@@ -198,7 +200,10 @@ fn verdict(args: &Args, summary: &ConsumerSummary) -> Result<Exit, Failure> {
         )));
     }
     if !older.is_empty() {
-        warn(&format!("{} never ended its stream: it was killed, or is still sending", named(&older)));
+        warn(&format!(
+            "{} never ended its stream: it was a preload, was killed, or is still sending",
+            named(&older)
+        ));
     }
     match summary.ended {
         Ended::Interrupted => Ok(Exit::Interrupted),

@@ -39,10 +39,11 @@ pub(super) struct Tally<'a> {
     lost_rows: u64,
     /// Those among them that belong to no stream.
     lost_untracked: u64,
-    /// When each producer epoch last committed messages, and when the last end of a stream was committed, in Unix
-    /// microseconds of the producers' clocks.
-    commits: BTreeMap<ProducerEpoch, i64>,
-    ended_us: Option<i64>,
+    /// The first and the last commit of messages of each producer epoch that has not ended, in Unix microseconds of the
+    /// producers' clocks.
+    commits: BTreeMap<ProducerEpoch, (i64, i64)>,
+    /// The first commit of those that ended, and the last end.
+    ended: Option<(i64, i64)>,
     last_version: Option<u64>,
     first_delivery_ns: Option<u64>,
     last_delivery_ns: u64,
@@ -75,7 +76,7 @@ impl<'a> Tally<'a> {
             lost_rows: 0,
             lost_untracked: 0,
             commits: BTreeMap::new(),
-            ended_us: None,
+            ended: None,
             last_version: None,
             first_delivery_ns: None,
             last_delivery_ns: started_ns,
@@ -124,7 +125,8 @@ impl<'a> Tally<'a> {
         }
         if let Some(origin) = batch.origin {
             if let Some(stamps) = &batch.stamps {
-                self.commits.insert(origin.by, stamps.commit_sent_us);
+                let at_us = stamps.commit_sent_us;
+                self.commits.entry(origin.by).or_insert((at_us, at_us)).1 = at_us;
             }
             for (first, length) in batch.sequences().flat_map(runs) {
                 self.ledger.record(&origin.by, first..first + length);
@@ -136,16 +138,20 @@ impl<'a> Tally<'a> {
     /// A producer epoch ended.
     pub(super) fn end(&mut self, end: &EndOfStream) {
         self.ledger.end(&end.by, end.count);
-        self.commits.remove(&end.by);
-        self.ended_us = self.ended_us.max(end.committed_us);
+        let commits = self.commits.remove(&end.by);
+        let Some(ended_us) = end.committed_us else { return };
+        let began_us = commits.map_or(ended_us, |(first_us, _)| first_us);
+        let (first_us, last_us) = self.ended.unwrap_or((began_us, ended_us));
+        self.ended = Some((first_us.min(began_us), last_us.max(ended_us)));
     }
 
     /// The producer epochs that had not ended when the last end came.
     fn open_streams(&self) -> Vec<OpenStream> {
-        let Some(ended_us) = self.ended_us else { return Vec::new() };
-        let open = self.commits.iter().map(|(by, committed_us)| OpenStream {
+        let Some((began_us, ended_us)) = self.ended else { return Vec::new() };
+        let open = self.commits.iter().map(|(by, (_, committed_us))| OpenStream {
             by: *by,
             seconds_before_end: ended_us.saturating_sub(*committed_us) as f64 / 1e6,
+            at_the_same_time: *committed_us >= began_us,
         });
         open.collect()
     }

@@ -177,10 +177,10 @@ fn a_quota_of_processor_time_that_runs_out_is_said() {
         return;
     };
     let enter = format!("echo $$ > {}/cgroup.procs && exec \"$0\" \"$@\"", group.directory.display());
-    let command = "bench --rate 20k --seconds-to-stream 5 --autocommit-duration-ms 50 --quiet";
+    let command = "bench --rate 1M --seconds-to-stream 5 --autocommit-duration-ms 50 --quiet";
     let finished = by(&["sh", "-c", &enter, S3MQ], command).env("PATH", "/usr/bin:/bin").run();
     finished.exits(0).check(finished.stdout.contains("harness-bound"), "the verdict");
-    let result: Value = serde_json::from_str(&finished.read("benchmark-results/20000.json")).unwrap();
+    let result: Value = serde_json::from_str(&finished.read("benchmark-results/1000000.json")).unwrap();
     let consumer = &result["result"]["consumer"]["resources"];
     finished
         .check(consumer["cpu_quota"] == 0.2 && consumer["throttled_share"].as_f64() > Some(0.05), consumer);
