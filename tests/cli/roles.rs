@@ -1,7 +1,5 @@
 //! Producers and consumers on their own, against `s3mq serve`.
 
-use std::time::Duration;
-
 use rustix::process::Signal;
 use serde_json::Value;
 

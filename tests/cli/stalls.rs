@@ -325,7 +325,7 @@ fn what_will_not_heal_ends_at_once_without_a_preflight_too() {
     for (variable, value, word) in [
         ("MINIO_S3_SECRET_ACCESS_KEY", "wrong", "SignatureDoesNotMatch"),
         ("MINIO_S3_ACCESS_KEY", "nobody", "InvalidAccessKeyId"),
-        ("MINIO_S3_BUCKET", "no-such-bucket", "NoSuchBucket"),
+        ("MINIO_S3_BUCKET", "no-such-bucket", "no bucket `no-such-bucket`"),
     ] {
         for command in ["producer --lake-path queue --rate 1 --messages 1", "consumer --lake-path queue"] {
             let running = store.s3mq(&format!("{command} --no-preflight")).env(variable, value).spawn();

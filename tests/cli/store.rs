@@ -58,13 +58,6 @@ impl Store {
         self.exports.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Deletes an object's file, as if it had never been.
-    pub(crate) fn delete(&self, wanted: &str) {
-        let objects = fs::read_dir(self.server.path("data/buckets/s3mq")).unwrap().flatten();
-        let found = objects.filter(|object| key(&object.path()).is_some_and(|key| key == wanted));
-        assert_eq!(found.map(|object| fs::remove_file(object.path()).unwrap()).count(), 1, "{wanted}");
-    }
-
     /// Where it listens, as a URL.
     pub(crate) fn endpoint(&self) -> &str {
         &self.exports[0].1

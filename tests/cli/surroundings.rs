@@ -78,7 +78,12 @@ fn colours_are_left_out_where_they_are_not_wanted() {
     assert!(said("COLUMNS", "200").contains("\x1b["), "a terminal has colours");
     for (name, value) in [("NO_COLOR", "1"), ("TERM", "dumb")] {
         let said = said(name, value);
-        assert!(!said.contains("\x1b["), "{name}: {said}");
+        // A progress bar may still move the cursor.
+        let mut sequences = said.split("\x1b[").skip(1);
+        let is_colour = |sequence: &str| {
+            sequence.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';').starts_with('m')
+        };
+        assert!(!sequences.any(is_colour), "{name}: {said}");
     }
 }
 

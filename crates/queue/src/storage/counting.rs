@@ -184,23 +184,32 @@ impl HttpService for CountingService {
         };
         self.counts.record(method.as_str(), &uri, status, sent, received);
         retry::note(Outcome { status, ..Outcome::default() });
+        let is_listing = Purpose::of(method.as_str(), uri.path(), uri.query(), status) == Purpose::List;
         match response {
             // A deletion of many keys is answered 200, whatever became of each.
-            Ok(response) if method == http::Method::POST || response.status().as_u16() >= 300 => {
-                look_into(response).await
+            Ok(response)
+                if is_listing || method == http::Method::POST || response.status().as_u16() >= 300 =>
+            {
+                look_into(response, is_listing).await
             }
             response => response,
         }
     }
 }
 
-/// Notes what an answer says, whose body is read for it and put back.
-async fn look_into(response: HttpResponse) -> Result<HttpResponse, HttpError> {
-    let (parts, body) = response.into_parts();
+/// Notes what an answer says, whose body is read for it and put back. S3 may begin to answer a listing with 200 and then
+/// fail, which `object_store` would read as an empty one.
+async fn look_into(response: HttpResponse, is_listing: bool) -> Result<HttpResponse, HttpError> {
+    let (mut parts, body) = response.into_parts();
     // Nothing is known of an answer that broke off.
     let body = body.bytes().await.inspect_err(|_| retry::note(Outcome::default()))?;
     let header = |name: &str| parts.headers.get(name)?.to_str().ok();
-    retry::note(Outcome::of(parts.status.as_u16(), header, &body));
+    let mut outcome = Outcome::of(parts.status.as_u16(), header, &body);
+    if is_listing && parts.status.is_success() && outcome.code.is_some() {
+        parts.status = http::StatusCode::INTERNAL_SERVER_ERROR;
+        outcome.status = Some(parts.status.as_u16());
+    }
+    retry::note(outcome);
     Ok(HttpResponse::from_parts(parts, body.into()))
 }
 
