@@ -2,6 +2,7 @@
 //! them. So the command runs as a child, and this process waits for all.
 
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
@@ -21,7 +22,10 @@ pub(crate) fn run() -> io::Result<ExitCode> {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         let mut hangup = signal(SignalKind::hangup())?;
-        let child = Pid::from_child(&Command::new(THIS_PROGRAM).args(std::env::args_os().skip(1)).spawn()?);
+        let mut command = Command::new(THIS_PROGRAM);
+        // In a group of its own: what a terminal signals to all of this one would reach it twice.
+        command.args(std::env::args_os().skip(1)).process_group(0);
+        let child = Pid::from_child(&command.spawn()?);
         loop {
             let passed_on = tokio::select! {
                 _ = ended.recv() => match status_of(child) {

@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_failing_verdict_is_marked_harness_bound() {
+    fn a_busy_harness_marks_failing_verdicts_alone() {
         let mut busy = Run::well();
         busy.consumer["resources"]["cpu_seconds"] = json!(19.0);
         assert!(!busy.verdict().harness_bound);

@@ -18,6 +18,7 @@ use parquet::arrow::arrow_reader::{
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::arrow::{ArrowWriter, ProjectionMask};
 use parquet::basic::{Compression, Encoding, Type};
+use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 use serde::Serialize;
@@ -38,6 +39,9 @@ pub enum DataEncoding {
     /// Each message as what differs from the one before (DELTA_BYTE_ARRAY)
     Prefix,
 }
+
+/// The key in a footer's metadata whose value is how many bytes the messages have, where their encoding doesn't tell.
+const DATA_BYTES: &str = "s3mq.dataBytes";
 
 /// At which a page is full, by default.
 const PAGE_BYTES: usize = 1 << 20;
@@ -64,7 +68,9 @@ pub(super) fn encode(
         (PRODUCER, Arc::new(Int32Array::from_value(producer, rows))),
         (SEQ, Arc::new(Int64Array::from_iter_values(first_seq..first_seq + rows as i64))),
     ];
+    let size = || vec![KeyValue::new(DATA_BYTES.to_owned(), payload_bytes.to_string())];
     let properties = WriterProperties::builder()
+        .set_key_value_metadata((encoding == DataEncoding::Prefix).then(size))
         .set_created_by(concat!("s3mq ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_compression(Compression::UNCOMPRESSED)
         .set_dictionary_enabled(false)
@@ -160,9 +166,15 @@ impl Opened {
     }
 
     /// How many bytes its rows decode to; `None` where its footer doesn't say. Byte arrays count by their own sizes
-    /// (`SizeStatistics`) or, where neither dictionary nor deltas shorten them, by those of their pages.
+    /// (`SizeStatistics`), by those of their pages where neither dictionary nor deltas shorten them, or by what `encode`
+    /// wrote.
     pub(super) fn decoded_bytes(&self) -> Option<u64> {
-        let groups = self.footer.metadata().row_groups().iter();
+        let metadata = self.footer.metadata();
+        let said_bytes = || {
+            let pairs = metadata.file_metadata().key_value_metadata()?;
+            pairs.iter().find(|pair| pair.key == DATA_BYTES)?.value.as_ref()?.parse::<i64>().ok()
+        };
+        let groups = metadata.row_groups().iter();
         let chunks = groups.flat_map(|group| group.columns().iter().enumerate());
         let wanted = chunks.filter(|(column, _)| self.columns.leaf_included(*column)).map(|(_, chunk)| chunk);
         let bytes =
@@ -171,7 +183,8 @@ impl Opened {
                 (Some(bytes), _) => Some(bytes.saturating_add(chunk.num_values().saturating_mul(4))),
                 (None, Type::BYTE_ARRAY | Type::FIXED_LEN_BYTE_ARRAY) => {
                     let is_plain = |encoding| matches!(encoding, Encoding::PLAIN | Encoding::RLE);
-                    chunk.encodings().all(is_plain).then(|| chunk.uncompressed_size())
+                    let written = || Some(said_bytes()?.saturating_add(chunk.num_values().saturating_mul(4)));
+                    chunk.encodings().all(is_plain).then(|| chunk.uncompressed_size()).or_else(written)
                 }
                 (None, _) => Some(chunk.num_values().saturating_mul(8)),
             });
@@ -187,6 +200,10 @@ impl Opened {
 
     fn decode_at_most(self, max_bytes: usize) -> Result<Decoded, String> {
         let Self { file, footer, columns, rows: said } = self;
+        if footer.schema().field_with_name(DATA).is_err() {
+            // A column that was added later is null in the files before (Delta protocol, "Schema Serialization Format").
+            return Ok(Decoded { nulls: said, ..Decoded::default() });
+        }
         guard::check_pages(&file, footer.metadata(), |column| columns.leaf_included(column))?;
         let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(file, footer)
             .with_projection(columns)
@@ -215,10 +232,9 @@ fn expect_rows(found: u64, said: u64) -> Result<(), String> {
 
 impl Decoded {
     fn take(&mut self, rows: &RecordBatch) -> Result<(), String> {
-        // A column that was added later is null in the files before (Delta protocol, "Schema serialization format").
-        let absent = || Ok(BinaryArray::new_null(rows.num_rows()));
+        let data = rows.column_by_name(DATA).ok_or("it has no column `data`")?;
         let mut chunk = Chunk {
-            data: rows.column_by_name(DATA).map_or_else(absent, as_binary)?,
+            data: as_binary(data)?,
             // Another writer's `seq` of another type is a column of its own, not ours.
             seq: rows.column_by_name(SEQ).and_then(|seq| seq.as_primitive_opt::<Int64Type>().cloned()),
         };

@@ -190,7 +190,12 @@ impl Tail {
                 format!("GET of version {awaited} failed: the store lists it and says that it isn't there");
             return Err(QueueError::Unreadable { lost: awaited..=awaited, detail });
         };
-        match self.lake.list_versions(None, 1).await?.first() {
+        // The whole of it where a listing is read to its end anyway: of what was asked for one by one, the first that is there
+        // need not be the next.
+        let most = if self.lake.store().lists_in_order() { 1 } else { usize::MAX };
+        let listed = self.lake.list_versions(None, most).await?;
+        let later = listed.iter().copied().find(|&version| version > awaited).unwrap_or(later).min(later);
+        match listed.first() {
             Some(&oldest) if oldest > awaited => {
                 Err(QueueError::CleanedAway { gone: awaited..=oldest - 1, oldest })
             }
@@ -199,7 +204,8 @@ impl Tail {
     }
 
     /// Which of some versions from `from` on are there, asked for one by one: where the store lists in an order of its own, a
-    /// listing would read the whole log. A log that goes on has one of them in time, however long its gap is.
+    /// listing would read the whole log. A log that goes on has one of them in time, after a gap
+    /// of up to 2^15 versions.
     async fn probe(&self, from: u64) -> Result<Vec<u64>, QueueError> {
         let ahead = (0..PROBES).map(|doublings| self.next + (1 << doublings));
         let mut versions: Vec<_> = [from, self.next].into_iter().chain(ahead).collect();

@@ -30,8 +30,9 @@ fn what_a_commit_writes_reads_back() {
     assert!(!entry.removes_rows && entry.end.is_none() && entry.protocol.is_none());
 
     let end = EndOfStream { by, count: 200, committed_us: None };
-    let entry = Entry::parse(&commit_of_end(commit_id, end, 1)).unwrap();
-    assert_eq!((entry.end, entry.commit_id), (Some(end), Some(commit_id)));
+    let entry = Entry::parse(&commit_of_end(commit_id, end, 7_000)).unwrap();
+    let read_back = EndOfStream { committed_us: Some(7_000), ..end };
+    assert_eq!((entry.end, entry.commit_id), (Some(read_back), Some(commit_id)));
     assert!(entry.adds.is_empty());
 }
 

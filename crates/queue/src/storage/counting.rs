@@ -206,7 +206,10 @@ async fn look_into(response: HttpResponse, is_listing: bool) -> Result<HttpRespo
     let header = |name: &str| parts.headers.get(name)?.to_str().ok();
     let mut outcome = Outcome::of(parts.status.as_u16(), header, &body);
     if is_listing && parts.status.is_success() && outcome.code.is_some() {
-        parts.status = http::StatusCode::INTERNAL_SERVER_ERROR;
+        parts.status = match outcome.is_temporary() {
+            true => http::StatusCode::INTERNAL_SERVER_ERROR,
+            false => http::StatusCode::BAD_REQUEST,
+        };
         outcome.status = Some(parts.status.as_u16());
     }
     retry::note(outcome);

@@ -78,7 +78,8 @@ impl StorageError {
         if let Some(words) = WANTS_TLS.iter().find(|words| status == 400 && body.contains(*words)) {
             return unreachable(words);
         }
-        let is_no_error = !body.is_empty() && !body.contains("<Error>");
+        let is_redirect = (300..400).contains(&status) && answer.location.is_some();
+        let is_no_error = !body.is_empty() && !body.contains("<Error>") && !is_redirect;
         if is_no_error && answer.code.is_none() && matches!(status, 200..=399 | 404 | 405) {
             let kind = header("content-type").map(|kind| format!(", {}", compact(kind))).unwrap_or_default();
             return Self::Other(format!(
@@ -169,8 +170,8 @@ impl StorageError {
             "RequestTimeTooSkewed" => {
                 let by = match answer.clock_offset_seconds {
                     Some(seconds @ 1..) => format!("{seconds} s behind the store's"),
-                    Some(seconds) => format!("{} s ahead of the store's", -seconds),
-                    None => "too far from the store's".to_owned(),
+                    Some(seconds @ ..0) => format!("{} s ahead of the store's", -seconds),
+                    Some(0) | None => "too far from the store's".to_owned(),
                 };
                 format!("this host's clock is {by} ({code}); set it right ({place})")
             }

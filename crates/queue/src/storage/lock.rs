@@ -81,7 +81,7 @@ async fn take_over(
 ) -> Result<UpdateVersion, StorageError> {
     let failed = |error: Error| cannot_lock(key, &one_line(&error));
     let (seen, modified, holder) = match read(store, key).await {
-        // Released between our two requests; whoever comes first now has it.
+        // Deleted between our two requests; whoever comes first now has it.
         Err(Error::NotFound { .. }) => {
             return put(store, key, body, PutMode::Create).await.map_err(failed);
         }
@@ -143,6 +143,15 @@ async fn store_now(store: &Store, prefix: &Prefix) -> object_store::Result<i64> 
     now
 }
 
+async fn give_back(store: &Store, key: &Path, version: UpdateVersion) {
+    let free = lock_of(FREE);
+    let Err(error) = put(store, key, &free, PutMode::Update(version)).await else { return };
+    // It may have been applied, and its answer lost.
+    if !read(store, key).await.is_ok_and(|(_, _, holder)| is_ours(&holder, &free)) {
+        tracing::warn!("could not give the lock {key} back: {}", one_line(&error));
+    }
+}
+
 async fn keep(
     store: Store,
     key: Path,
@@ -153,10 +162,8 @@ async fn keep(
     loop {
         // One that is dropped without a word is left to become stale.
         if let Ok(released) = tokio::time::timeout(HEARTBEAT, &mut released).await {
-            if released.is_ok()
-                && let Err(error) = put(&store, &key, &lock_of(FREE), PutMode::Update(version)).await
-            {
-                tracing::warn!("could not give the lock {key} back: {}", one_line(&error));
+            if released.is_ok() {
+                give_back(&store, &key, version).await;
             }
             return;
         }

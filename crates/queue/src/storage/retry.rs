@@ -67,6 +67,11 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
+    /// Whether its code means that the same request may succeed later.
+    pub(super) fn is_temporary(&self) -> bool {
+        self.code.as_deref().is_some_and(|code| RETRYABLE_CODES.contains(&code))
+    }
+
     /// What an answer says.
     pub(super) fn of<'a>(status: u16, header: impl Fn(&str) -> Option<&'a str>, body: &[u8]) -> Self {
         let body = String::from_utf8_lossy(body);
@@ -284,7 +289,7 @@ impl RetryingStore {
         )
     }
 
-    /// The keys after `after`, in their order. A store that lists in an order of its own (S3 Express One Zone) is read to
+    /// The keys after `after`, in their order. A store that lists in an order of its own is read to
     /// the end first.
     fn listing(&self, prefix: Option<&Path>, after: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         let after = after.cloned();
@@ -299,10 +304,11 @@ impl RetryingStore {
             let PaginatedListResult { result, page_token } = listing.page(None).await?;
             let requests = listing.store.requests.clone();
             let (mut objects, is_known) = (result.objects, requests.is_unsorted.load(Relaxed));
+            let last = objects.last().map(|object| object.location.clone());
             let rest = listing.pages_after(page_token);
             if !is_known && is_sorted(&objects) {
                 return Ok::<_, StoreError>(
-                    stream::iter(objects.into_iter().map(Ok)).chain(in_order(rest)).boxed(),
+                    stream::iter(objects.into_iter().map(Ok)).chain(in_order(requests, last, rest)).boxed(),
                 );
             }
             requests.is_unsorted.store(true, Relaxed);
@@ -345,15 +351,24 @@ fn is_sorted(objects: &[ObjectMeta]) -> bool {
     objects.is_sorted_by(|a, b| a.location < b.location)
 }
 
-/// The objects of pages that have been in order so far.
+/// The objects of pages that are in order, `last` being what came before them.
 fn in_order(
+    requests: Arc<RequestCounts>,
+    mut last: Option<Path>,
     pages: impl Stream<Item = Result<Vec<ObjectMeta>>> + Send + 'static,
 ) -> impl Stream<Item = Result<ObjectMeta>> + Send {
-    let checked = pages.and_then(|objects| {
-        let ordered = is_sorted(&objects);
-        let unordered =
-            || StoreError::Generic { store: "S3", source: "a page of the listing is out of order".into() };
-        future::ready(if ordered { Ok(objects) } else { Err(unordered()) })
+    let checked = pages.and_then(move |objects| {
+        let before = last.take();
+        let follows = objects.first().zip(before.as_ref()).is_none_or(|(first, last)| first.location > *last);
+        last = objects.last().map(|object| object.location.clone()).or(before);
+        future::ready(match follows && is_sorted(&objects) {
+            true => Ok(objects),
+            false => {
+                requests.is_unsorted.store(true, Relaxed);
+                let source = "a page of the listing is out of order; it is sorted from now on".into();
+                Err(StoreError::Generic { store: "S3", source })
+            }
+        })
     });
     checked.map_ok(|objects| stream::iter(objects.into_iter().map(Ok))).try_flatten()
 }
