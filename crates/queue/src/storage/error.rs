@@ -78,8 +78,9 @@ impl StorageError {
         if let Some(words) = WANTS_TLS.iter().find(|words| status == 400 && body.contains(*words)) {
             return unreachable(words);
         }
-        let is_redirect = (300..400).contains(&status) && answer.location.is_some();
-        let is_no_error = !body.is_empty() && !body.contains("<Error>") && !is_redirect;
+        // One within the same host leads to a login page.
+        let leads_elsewhere = answer.location.as_deref().is_some_and(|location| location.contains("://"));
+        let is_no_error = !body.is_empty() && !body.contains("<Error>") && !leads_elsewhere;
         if is_no_error && answer.code.is_none() && matches!(status, 200..=399 | 404 | 405) {
             let kind = header("content-type").map(|kind| format!(", {}", compact(kind))).unwrap_or_default();
             return Self::Other(format!(
