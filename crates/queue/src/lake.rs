@@ -192,7 +192,8 @@ impl Lake {
                 segment => segments.push(segment),
             }
         }
-        Path::parse(segments.join("/")).map_err(|error| format!("at a key that can't be asked for ({error})"))
+        let unnamable = "at a key that can't be asked for (an empty segment, or a control character)";
+        Path::parse(segments.join("/")).map_err(|_| unnamable.to_owned())
     }
 
     pub(super) async fn read_file(&self, key: &Path) -> Result<Option<Bytes>, QueueError> {
