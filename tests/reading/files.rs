@@ -305,8 +305,8 @@ async fn absurd_counts_and_paths_are_not_repeated(store: &TestStore) {
     put(store, &entry(&lake, 2), &add(&long, 3)).await;
     let said = next(&mut consumer).await.unwrap_err().to_string();
     assert!(said.len() < 800 && !said.contains(char::is_control) && said.contains("version 2"), "{said}");
-    // What can be counted is, and nothing overflows.
+    // What can be counted is, and nothing overflows; the command ends before it comes to that key.
     let (_, stderr) = loses_some_of_ten(store, &lake);
-    assert!(stderr.contains("7 lost, 4 files unreadable"), "{stderr}");
+    assert!(stderr.contains("7 lost, 3 files unreadable"), "{stderr}");
     assert!(stderr.lines().all(|line| line.len() < 1_000), "{stderr}");
 }
